@@ -249,7 +249,7 @@ impl Default for Counters {
 /// Tagged frames, and what compression saved on them; the counts wrap at 2^64.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct Traffic {
+pub struct TaggedTraffic {
     /// Frames, compressed or not.
     pub frames: u64,
     /// Their bytes, before compression.
@@ -260,7 +260,7 @@ pub struct Traffic {
     pub saved: u64,
 }
 
-impl Traffic {
+impl TaggedTraffic {
     /// Nothing yet.
     pub const NONE: Self = Self { frames: 0, bytes: 0, compressed: 0, saved: 0 };
 

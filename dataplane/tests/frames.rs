@@ -10,7 +10,7 @@ use gradwire::engine::{Egress, Ingress, NO_CAPABILITIES};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 use gradwire::rules::{Alignment, DEFAULT_MARK, Framing, Heuristic, Rule, Rules};
-use gradwire::verdict::{Change, DropReason, PassReason, Traffic, Verdict};
+use gradwire::verdict::{Change, DropReason, PassReason, TaggedTraffic, Verdict};
 use gradwire::wire::flow_key::FlowKey;
 use gradwire::wire::frame::MAX_LINK_LEN;
 use proptest::prelude::*;
@@ -459,17 +459,18 @@ fn a_flow_and_a_rule_tell_what_they_saved() {
 
     let (key, flow) = engine.flows().iter().next().unwrap();
     assert_eq!(key.to_string(), "10.40.0.1:40000 > 10.40.0.2:5400 vlan 5");
-    let expected = Traffic { frames: 2, bytes: 800, compressed: 1, saved };
+    let expected = TaggedTraffic { frames: 2, bytes: 800, compressed: 1, saved };
     assert_eq!(*flow.traffic(), expected);
-    let expected = Traffic { frames: 3, bytes: (syn.len() + 2 * first.len()) as u64, compressed: 1, saved };
+    let expected =
+        TaggedTraffic { frames: 3, bytes: (syn.len() + 2 * first.len()) as u64, compressed: 1, saved };
     assert_eq!(engine.traffic(1), expected);
-    assert_eq!(engine.traffic(0), Traffic::NONE);
+    assert_eq!(engine.traffic(0), TaggedTraffic::NONE);
 
     // The rule stays where it was; the one before it does not.
     engine.set_rules(Rules::new(&[Rule { udp_offset: 8, ..other }, RULE], DEFAULT_MARK).unwrap());
     assert_eq!(engine.traffic(1), expected);
     engine.set_rules(Rules::new(&[RULE], DEFAULT_MARK).unwrap());
-    assert_eq!(engine.traffic(1), Traffic::NONE);
+    assert_eq!(engine.traffic(1), TaggedTraffic::NONE);
 }
 
 #[test]

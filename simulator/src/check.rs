@@ -10,7 +10,9 @@ use crate::cluster::{MESSAGE_BYTES, STATION_BYTES, STATIONS};
 use crate::error::SimError;
 use crate::limits::{Excess, Work};
 use crate::mechanisms::FAIR_SHARE;
-use crate::scenario::{Assignment, CodecPlace, Compression, Content, Mechanism, Order, Scenario, WireCost};
+use crate::scenario::{
+    Assignment, CodecPlace, Compression, Content, Mechanism, Scenario, SendOrder, WireCost,
+};
 use crate::time::seconds;
 use crate::workload::VALUE_BITS;
 
@@ -172,12 +174,18 @@ impl Scenario {
 
     /// Pieces in which the parameters are kept on servers, and the messages that distribute them to
     /// a worker.
-    fn pieces(&self, servers: u32, assignment: Assignment, order: Order, multicast: bool) -> (u128, u128) {
+    fn pieces(
+        &self,
+        servers: u32,
+        assignment: Assignment,
+        order: SendOrder,
+        multicast: bool,
+    ) -> (u128, u128) {
         let homes = match assignment {
             Assignment::RoundRobin => 1,
             Assignment::Even => u64::from(servers),
         };
-        let fair = order == Order::Messages && !multicast;
+        let fair = order == SendOrder::Messages && !multicast;
         let of = |bits: u64| {
             let part = bits.div_ceil(homes);
             let cut = self.message.map_or(1, |limit| part.div_ceil(limit).max(1));

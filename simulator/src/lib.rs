@@ -53,8 +53,8 @@ mod workload;
 pub use error::SimError;
 pub use limits::{Excess, RUN_LIMIT, Work};
 pub use scenario::{
-    AggregatorRate, Assignment, CHUNK_VALUES, CodecPlace, Compression, Content, Links, Mechanism, Order,
-    Packets, RECORDED_RATIOS, Racks, Ratios, Results, SUM_RATIOS, Scenario, Wire, WireCost,
+    AggregatorRate, Assignment, CHUNK_VALUES, CodecPlace, Compression, Content, Links, Mechanism, Packets,
+    RECORDED_RATIOS, Racks, Ratios, Results, SUM_RATIOS, Scenario, SendOrder, Wire, WireCost,
 };
 pub use time::{Picos, SECOND, picos, seconds, transmission};
 pub use workload::{ComputeTimes, Jitter, MOST_VALUES, Model, Parameter, VALUE_BITS, Variable, trace};

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::input::recordings::Recording;
 use crate::verify::usefulness::Remark;
-use crate::verify::values::{Tally, bound_exponent};
+use crate::verify::values::{ErrorTally, bound_exponent};
 
 /// Bytes of values in a payload.
 pub const PAYLOAD_LEN: usize = 1440;
@@ -121,7 +121,7 @@ pub fn measure(recording: &Recording, profile: Profile, x: i8, kernel: Kernel) -
         }
     });
 
-    let mut tally = Tally::new(profile);
+    let mut tally = ErrorTally::new(profile);
     tally.bytes(values, &restored);
     Measured {
         name: recording.name.clone(),

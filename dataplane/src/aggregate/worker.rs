@@ -139,7 +139,7 @@ outcomes! {
 
 /// The chunks of one place of the window, one after the other.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct WindowPlace {
     /// The chunk under way, or else the next one; all before are done.
     seq: u32,
     is_under_way: bool,
@@ -186,7 +186,7 @@ pub struct Worker<const WINDOW: usize> {
     hello: Option<Millis>,
     /// The cookie that the next hello repeats.
     cookie: Cookie,
-    places: [Place; WINDOW],
+    places: [WindowPlace; WINDOW],
     operation: Option<Operation>,
     /// The number of the chunk behind the last operation.
     next: u32,
@@ -200,7 +200,7 @@ impl<const WINDOW: usize> Worker<WINDOW> {
     pub fn new(settings: WorkerSettings, kernel: Kernel) -> Self {
         const { assert!(WINDOW >= 1 && WINDOW.is_power_of_two() && WINDOW <= 64) }
         let limits = Limits { window: settings.limits.window.min(WINDOW as u8), ..settings.limits };
-        let place = Place {
+        let place = WindowPlace {
             seq: 0,
             is_under_way: false,
             unsent: 0,
@@ -281,7 +281,7 @@ impl<const WINDOW: usize> Worker<WINDOW> {
             return false;
         };
         let Ok(number) = u32::try_from(chunk) else { return false };
-        let ahead = |place: &Place| place.seq.wrapping_sub(first);
+        let ahead = |place: &WindowPlace| place.seq.wrapping_sub(first);
         chunk < limits.chunks(values)
             && self
                 .place(first.wrapping_add(number))
@@ -292,7 +292,7 @@ impl<const WINDOW: usize> Worker<WINDOW> {
         self.joined.map_or(1, |limits| limits.window.into())
     }
 
-    fn place(&self, seq: u32) -> Option<&Place> {
+    fn place(&self, seq: u32) -> Option<&WindowPlace> {
         self.places.get((seq & (self.window() - 1)) as usize)
     }
 
@@ -577,7 +577,7 @@ impl<const WINDOW: usize> Worker<WINDOW> {
     }
 
     /// The operation, and the place where a chunk is under way.
-    fn under_way(&mut self, seq: u32) -> Option<(&Operation, &mut Place)> {
+    fn under_way(&mut self, seq: u32) -> Option<(&Operation, &mut WindowPlace)> {
         let number = (seq & (self.window() - 1)) as usize;
         let place = self.places.get_mut(number)?;
         let operation = self.operation.as_ref()?;
@@ -634,7 +634,7 @@ impl<const WINDOW: usize> Worker<WINDOW> {
         let window = self.window();
         let (operation, place) = self.under_way(seq)?;
         let first = operation.first;
-        let Place { sent, was_asked, is_waiting, .. } = *place;
+        let WindowPlace { sent, was_asked, is_waiting, .. } = *place;
         place.seq = seq.wrapping_add(window);
         (place.is_under_way, place.unsent) = (false, 0);
         if was_asked && !is_waiting {

@@ -114,7 +114,7 @@ fn decode_group(intake: &Intake, lanes: usize, params: Params) -> Result<(Parcel
 
 /// The place of one lane's vector.
 #[derive(Clone, Copy)]
-struct Place {
+struct VectorPlace {
     class: Class,
     /// Byte offset behind the tag vector, 0..=28.
     at: usize,
@@ -122,11 +122,11 @@ struct Place {
 
 /// Tag decoder: every lane's class and place, and the length of all vectors (0..=32 bytes). In RTL
 /// a prefix sum over eight lengths of three bits.
-fn tag_decoder(tags: u16) -> ([Place; LANES], usize) {
-    let mut places = [Place { class: Class::Zero, at: 0 }; LANES];
+fn tag_decoder(tags: u16) -> ([VectorPlace; LANES], usize) {
+    let mut places = [VectorPlace { class: Class::Zero, at: 0 }; LANES];
     let (mut tags, mut at) = (tags, 0);
     for place in &mut places {
-        *place = Place { class: Class::from_tag(tags), at };
+        *place = VectorPlace { class: Class::from_tag(tags), at };
         at += place.class.vector_len();
         tags >>= 2;
     }

@@ -7,7 +7,7 @@ use crate::kernels::Kernel;
 use crate::profile::Profile;
 use crate::rules::{Alignment, ECN, Framing, Handshake, Heuristic, MAX_RULES, Rule, Rules};
 use crate::values;
-use crate::verdict::{Change, Counters, PassReason, Traffic, Verdict};
+use crate::verdict::{Change, Counters, PassReason, TaggedTraffic, Verdict};
 use crate::wire::capability::{CAPABILITY_LEN, Capability};
 use crate::wire::frame::{Extent, IpFrame, MIN_FRAME_LEN, Packet, Transport, tcp_flags};
 use crate::wire::rewrite::{Headers, L4Checksum, write_at, write_headers, write_options, write_remarked};
@@ -24,7 +24,7 @@ pub struct Egress<const SETS: usize> {
     flows: FlowTable<SETS>,
     counters: Counters,
     /// By the rules' places.
-    traffic: [Traffic; MAX_RULES],
+    traffic: [TaggedTraffic; MAX_RULES],
     /// The place of the rule that compressed last, and where; no values if none did.
     // All zeros, as the rest of a new engine: firmware has it built in place, and not on its stack.
     last: (usize, Places),
@@ -56,7 +56,7 @@ impl<const SETS: usize> Egress<SETS> {
             quiet_in_place: false,
             flows: FlowTable::new(seed),
             counters: Counters::new(),
-            traffic: [Traffic::NONE; MAX_RULES],
+            traffic: [TaggedTraffic::NONE; MAX_RULES],
             last: NOTHING,
         }
     }
@@ -356,8 +356,8 @@ impl<const SETS: usize> Egress<SETS> {
 
     /// Frames that matched the rule at this place of the list.
     #[must_use]
-    pub fn traffic(&self, rule: usize) -> Traffic {
-        self.traffic.get(rule).copied().unwrap_or(Traffic::NONE)
+    pub fn traffic(&self, rule: usize) -> TaggedTraffic {
+        self.traffic.get(rule).copied().unwrap_or(TaggedTraffic::NONE)
     }
 
     /// The values of `frame`, the last that was compressed, and in `out` what they became: for
@@ -392,7 +392,7 @@ impl<const SETS: usize> Egress<SETS> {
     pub fn reset(&mut self, seed: u64) {
         self.flows.clear(seed);
         self.counters = Counters::new();
-        self.traffic = [Traffic::NONE; MAX_RULES];
+        self.traffic = [TaggedTraffic::NONE; MAX_RULES];
         self.last = NOTHING;
     }
 
@@ -401,7 +401,7 @@ impl<const SETS: usize> Egress<SETS> {
     pub fn set_rules(&mut self, rules: Rules) {
         for (place, traffic) in self.traffic.iter_mut().enumerate() {
             if rules.as_slice().get(place) != self.rules.as_slice().get(place) {
-                *traffic = Traffic::NONE;
+                *traffic = TaggedTraffic::NONE;
             }
         }
         self.rules = rules;

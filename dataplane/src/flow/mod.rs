@@ -6,7 +6,7 @@
 //! it may stand still or jump.
 
 use crate::rules::{Alignment, Handshake, Rule, Rules};
-use crate::verdict::{PassReason, Traffic};
+use crate::verdict::{PassReason, TaggedTraffic};
 use crate::wire::flow_key::FlowKey;
 
 pub mod capabilities;
@@ -200,7 +200,7 @@ pub struct Flow {
     /// The advertisement of the far end's SYN.
     received: Option<Advertisement>,
     trust: Trust,
-    traffic: Traffic,
+    traffic: TaggedTraffic,
 }
 
 impl Flow {
@@ -221,7 +221,7 @@ impl Flow {
         advertised: None,
         received: None,
         trust: Trust::NEW,
-        traffic: Traffic::NONE,
+        traffic: TaggedTraffic::NONE,
     };
 
     /// Goes on to the next phase. In doubt, no start is known any more, also behind the flow's end.
@@ -406,7 +406,7 @@ impl Flow {
 
     /// Its tagged segments with payload; bytes are those of the payloads.
     #[must_use]
-    pub const fn traffic(&self) -> &Traffic {
+    pub const fn traffic(&self) -> &TaggedTraffic {
         &self.traffic
     }
 

@@ -102,7 +102,7 @@ impl Capability {
     /// another length or version, or stands among options that bind the payload or cannot be
     /// understood.
     #[must_use]
-    pub fn find(options: &[u8]) -> Option<(Self, Place)> {
+    pub fn find(options: &[u8]) -> Option<(Self, OptionPlace)> {
         if bind_payload(options) {
             return None;
         }
@@ -114,7 +114,11 @@ impl Capability {
         }
         let in_place = (framings & IN_PLACE != 0).then_some(*in_place);
         // Two bytes before the first option are NOPs.
-        let place = if at == CAPABILITY_LEN - OPTION_LEN { Place::First } else { Place::Elsewhere { at } };
+        let place = if at == CAPABILITY_LEN - OPTION_LEN {
+            OptionPlace::First
+        } else {
+            OptionPlace::Elsewhere { at }
+        };
         Some((Self::new(framings & ROUTED != 0, codecs, in_place), place))
     }
 
@@ -127,7 +131,7 @@ impl Capability {
 
 /// The place where a capability option was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum OptionPlace {
     /// The place where an egress puts it: first, behind its two NOPs.
     First,
     /// Elsewhere: somebody on the way has moved it, or put something before it.
@@ -137,7 +141,7 @@ pub enum Place {
     },
 }
 
-impl Place {
+impl OptionPlace {
     /// The place and number of the bytes to take out, and their replacement: nothing, or as many
     /// NOPs.
     #[must_use]
@@ -174,7 +178,7 @@ mod tests {
     #[test]
     fn a_capability_is_found_as_it_was_written() {
         for capability in [Capability::of(None), Capability::of(Some([2, 0, 0xf6, 1]))] {
-            assert_eq!(Capability::find(&capability.to_options()), Some((capability, Place::First)));
+            assert_eq!(Capability::find(&capability.to_options()), Some((capability, OptionPlace::First)));
         }
     }
 }

@@ -62,14 +62,14 @@ pub struct AggregatorFirmware<C: Chip, B = ()> {
     aggregator: &'static mut SoftAggregator,
     /// A frame that found no room at the NIC.
     held: Option<BufferOf<C>>,
-    report: Report,
+    report: CountsReport,
     beside: B,
 }
 
 impl<C: Chip, B: Beside<C>> AggregatorFirmware<C, B> {
     /// A loop that asks for Enter on the serial line.
     pub fn new(board: Board<C>, aggregator: &'static mut SoftAggregator, beside: B) -> Self {
-        Self { board, aggregator, held: None, report: Report::new(), beside }
+        Self { board, aggregator, held: None, report: CountsReport::new(), beside }
     }
 
     /// One turn: a bounded number of frames, each with its answers, and a piece of everything else.
@@ -137,7 +137,7 @@ impl<C: Chip, B: Beside<C>> AggregatorFirmware<C, B> {
 
 /// Writes all counts that are not zero when somebody presses Enter, a piece at a time.
 #[derive(Debug)]
-struct Report {
+struct CountsReport {
     line: String<96>,
     /// Bytes of the line that are written.
     written: usize,
@@ -145,7 +145,7 @@ struct Report {
     next: Option<usize>,
 }
 
-impl Report {
+impl CountsReport {
     fn new() -> Self {
         let mut line = String::new();
         for (before, octet) in ["gradwire aggregator ", ".", ".", "."].into_iter().zip(IP.octets()) {

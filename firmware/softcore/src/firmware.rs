@@ -20,7 +20,7 @@ const TRAFFIC_MS: u32 = 10_000;
 /// Frames so far; counts wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(not(test), derive(defmt::Format))]
-pub struct Traffic {
+pub struct FrameCounts {
     /// Received by both ports.
     pub frames: u32,
     /// Compressed on their way out.
@@ -31,7 +31,7 @@ pub struct Traffic {
     pub dropped: u32,
 }
 
-impl Traffic {
+impl FrameCounts {
     /// Of all frames until now.
     #[must_use]
     pub fn of(forwarder: &Forwarder<SETS>) -> Self {
@@ -65,7 +65,7 @@ pub enum Event {
         faults: Faults,
     },
     /// Frames have come since the last such line.
-    Traffic(Traffic),
+    Traffic(FrameCounts),
     /// The console asked for it.
     Console(Request),
 }
@@ -82,7 +82,7 @@ pub struct Firmware<C: Chip> {
     /// By port: as they were when they were looked at last.
     seen: [(bool, Faults); 2],
     /// The counts of the last line about traffic, and its time in milliseconds.
-    printed: (Traffic, u32),
+    printed: (FrameCounts, u32),
 }
 
 impl<C: Chip> Firmware<C> {
@@ -148,7 +148,7 @@ impl<C: Chip> Firmware<C> {
         {
             return;
         }
-        let traffic = Traffic::of(self.forwarder);
+        let traffic = FrameCounts::of(self.forwarder);
         self.printed = (traffic, now_ms);
         let _ = events.push(Event::Traffic(traffic)); // there is a place for each
     }

@@ -5,10 +5,10 @@
 
 use super::aggregation::Aggregation;
 use crate::cluster::{Cluster, Dest, Exchange, Message};
-use crate::scenario::{Assignment, Content, Mechanism, Order, Scenario};
+use crate::scenario::{Assignment, Content, Mechanism, Scenario, SendOrder};
 use crate::time::Picos;
 
-/// Message size of [`Order::Messages`]: 2.5 MB, in bits.
+/// Message size of [`SendOrder::Messages`]: 2.5 MB, in bits.
 pub(crate) const FAIR_SHARE: u64 = 2_500_000 * 8;
 
 /// A piece of the gradient in one message: a parameter, or a piece of it.
@@ -21,7 +21,7 @@ struct Piece {
 
 pub(crate) struct ParameterServers {
     servers: u32,
-    order: Order,
+    order: SendOrder,
     multicast: bool,
     aggregation: Option<Aggregation>,
     pieces: Vec<Piece>,
@@ -122,7 +122,7 @@ impl Exchange for ParameterServers {
     }
 
     fn start(&mut self, cluster: &mut Cluster<'_>) {
-        if self.order == Order::Block && !self.multicast {
+        if self.order == SendOrder::Block && !self.multicast {
             for worker in 0..cluster.workers() {
                 for (item, piece) in self.pieces.iter().enumerate() {
                     let src = cluster.workers() + piece.server;
@@ -183,8 +183,8 @@ impl Exchange for ParameterServers {
 }
 
 /// Messages in which a piece is distributed.
-fn parts(order: Order, multicast: bool, bits: u64) -> impl ExactSizeIterator<Item = u64> {
-    let fair = order == Order::Messages && !multicast;
+fn parts(order: SendOrder, multicast: bool, bits: u64) -> impl ExactSizeIterator<Item = u64> {
+    let fair = order == SendOrder::Messages && !multicast;
     split(bits, if fair { bits.div_ceil(FAIR_SHARE).max(1) } else { 1 })
 }
 

@@ -9,7 +9,7 @@ use crate::error::SimError;
 
 /// In which order a server that has no multicast serves its workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum SendOrder {
     /// Parameter by parameter, 2.5 MB to each worker in turn: fair sharing among connections.
     Messages,
     /// Parameter by parameter, a whole one to each worker in turn.
@@ -37,7 +37,7 @@ pub enum Mechanism {
         /// The assignment of parameters.
         assignment: Assignment,
         /// Order of the distribution; without effect under multicast.
-        order: Order,
+        order: SendOrder,
         /// Servers distribute by IP multicast.
         multicast: bool,
         /// The switch sums gradients.
@@ -73,21 +73,21 @@ pub enum Mechanism {
     },
 }
 
-const fn ps(order: Order, multicast: bool, aggregation: bool) -> Mechanism {
+const fn ps(order: SendOrder, multicast: bool, aggregation: bool) -> Mechanism {
     Mechanism::Ps { servers: 1, assignment: Assignment::Even, order, multicast, aggregation }
 }
 
 impl Mechanism {
     /// One server that serves its workers in turn: what the paper compares with.
-    pub const BASELINE: Self = ps(Order::Messages, false, false);
+    pub const BASELINE: Self = ps(SendOrder::Messages, false, false);
     /// In-network aggregation.
-    pub const AGGREGATION: Self = ps(Order::Messages, false, true);
+    pub const AGGREGATION: Self = ps(SendOrder::Messages, false, true);
     /// IP multicast.
-    pub const MULTICAST: Self = ps(Order::Messages, true, false);
+    pub const MULTICAST: Self = ps(SendOrder::Messages, true, false);
     /// Both.
-    pub const BOTH: Self = ps(Order::Messages, true, true);
+    pub const BOTH: Self = ps(SendOrder::Messages, true, true);
     /// Block distribution.
-    pub const BLOCK: Self = ps(Order::Block, false, false);
+    pub const BLOCK: Self = ps(SendOrder::Block, false, false);
     /// Ring all-reduce of chunks.
     pub const RING: Self = Self::Ring { messages: true, multicast: false };
 
@@ -96,7 +96,7 @@ impl Mechanism {
     /// mechanism too.
     pub const NAMES: [(&'static str, Self); 14] = [
         ("ps", Self::BASELINE),
-        ("ps-rr", ps(Order::RoundRobin, false, false)),
+        ("ps-rr", ps(SendOrder::RoundRobin, false, false)),
         ("ps-block", Self::BLOCK),
         ("agg", Self::AGGREGATION),
         ("mc", Self::MULTICAST),

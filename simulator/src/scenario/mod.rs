@@ -12,7 +12,7 @@ pub use compression::{
     WireCost,
 };
 pub use links::{Links, Racks};
-pub use mechanism::{Assignment, Mechanism, Order};
+pub use mechanism::{Assignment, Mechanism, SendOrder};
 
 use gradwire_collectives::Plan;
 

@@ -92,7 +92,7 @@ fn parse_scale(text: &str) -> Result<Scale, String> {
 
 /// The output of `--json`.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct CheckReport {
     /// One for each recording and bound.
     pub recordings: Vec<Measured>,
     /// Whether every error is within its bound.
@@ -146,7 +146,7 @@ pub fn measure_all(
     codec: Codec,
     scale: Scale,
     kernel: Kernel,
-) -> Result<Report, Error> {
+) -> Result<CheckReport, Error> {
     let progress = ProgressBar::new("gradients", (recordings.len() * bounds.len()) as u64);
     let mut rows = Vec::new();
     for recording in recordings {
@@ -163,7 +163,7 @@ pub fn measure_all(
     }
     let ok = rows.iter().all(|row| row.violations == 0);
     let useful = rows.iter().all(|row| useful(&row.remarks));
-    Ok(Report { recordings: rows, ok, useful })
+    Ok(CheckReport { recordings: rows, ok, useful })
 }
 
 #[cfg(test)]

@@ -187,7 +187,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
         Loopback::between(&over(sends.fastest), &over(sends.slowest))
     });
     if args.json {
-        report::json(out, &Report { plan: &plan, loopback, in_network })?;
+        report::json(out, &PlanReport { plan: &plan, loopback, in_network })?;
     } else {
         write(out, &plan, args.threshold, args.long)?;
         if let Some(summed) = in_network {
@@ -208,7 +208,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
 
 /// The output of `--json`.
 #[derive(Debug, Serialize)]
-struct Report<'a> {
+struct PlanReport<'a> {
     #[serde(flatten)]
     plan: &'a Plan,
     /// If the plan rests on this machine's loopback.

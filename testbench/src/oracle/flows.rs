@@ -10,7 +10,7 @@ use arbitrary::{Arbitrary, Unstructured};
 use gradwire::flow::trust::TrustState;
 use gradwire::flow::{CLOSED_MS, FlowTable, Millis, Phase, START_REACH, Syn};
 use gradwire::rules::Alignment;
-use gradwire::verdict::{PassReason, Traffic};
+use gradwire::verdict::{PassReason, TaggedTraffic};
 use gradwire::wire::flow_key::FlowKey;
 
 use crate::verify::once::Compressed;
@@ -86,7 +86,7 @@ struct Stream {
     /// Something was resent: without that there is no reason for a bypass.
     resent: bool,
     compressed: Compressed,
-    traffic: Traffic,
+    traffic: TaggedTraffic,
 }
 
 impl Stream {
@@ -108,14 +108,14 @@ impl Stream {
             given_up: false,
             resent: false,
             compressed: Compressed::default(),
-            traffic: Traffic::NONE,
+            traffic: TaggedTraffic::NONE,
         }
     }
 
     /// The table has no place for it any more. It may let pass again what it let pass, but no byte
     /// that it compressed.
     fn forget(&mut self) {
-        (self.syn_seen, self.bound, self.asked, self.traffic) = (false, false, None, Traffic::NONE);
+        (self.syn_seen, self.bound, self.asked, self.traffic) = (false, false, None, TaggedTraffic::NONE);
         if self.given_up {
             self.compressed = Compressed::default();
         }
@@ -254,7 +254,7 @@ impl Bench {
         let entry = self.table.find(&key(flow)).map(|flow| (flow.phase(), *flow.traffic()));
         let stream = self.stream(flow);
         stream.shown |= entry.is_some_and(|(phase, _)| phase != Phase::Closed);
-        stream.traffic = entry.map_or(Traffic::NONE, |(_, traffic)| traffic);
+        stream.traffic = entry.map_or(TaggedTraffic::NONE, |(_, traffic)| traffic);
         stream.disturbed |= noted.is_err();
         stream.seen = now;
     }

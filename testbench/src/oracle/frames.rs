@@ -13,7 +13,7 @@ use gradwire::engine::{Coded, Egress, Ingress, Millis, NO_CAPABILITIES};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 use gradwire::rules::{DEFAULT_MARK, ECN, Framing, Handshake, Heuristic, Rule, Rules};
-use gradwire::verdict::{Change, Counters, DropReason, PassReason, Traffic, Verdict};
+use gradwire::verdict::{Change, Counters, DropReason, PassReason, TaggedTraffic, Verdict};
 use gradwire::wire::capability::CAPABILITY_LEN;
 use gradwire::wire::frame::{self as parser, IpFrame};
 use gradwire::wire::rewrite::complete_checksum;
@@ -27,7 +27,7 @@ use crate::verify::frame::{
     Checksum, Flow, Segment, Tcp, Transport, View, add_ones_complement, is_cut_short, repair_checksums,
     type_of_service,
 };
-use crate::verify::values::{Tally, holds_header, implausible};
+use crate::verify::values::{ErrorTally, holds_header, implausible};
 
 /// FORMAT.md section 5.3.
 const CHECKSUM_CONSTANT: u16 = 0x6777;
@@ -265,7 +265,7 @@ pub fn egress(data: &[u8]) {
     reset.reset(2);
     assert_eq!(
         (counted(reset.counters()), reset.traffic(0), reset.flows().iter().count()),
-        (0, Traffic::NONE, 0)
+        (0, TaggedTraffic::NONE, 0)
     );
     if let Some(frame) = frames.first() {
         let mut new = Egress::<4>::new(rules, Kernel::detect(), 1500, 2);
@@ -362,7 +362,7 @@ fn compressed(rule: &Rule, sent: &[u8], wire: &[u8], coded: &Coded<'_>) {
     let mut decoded = vec![0; coded.values.len()];
     assert_eq!(rule.profile.decode_payload(coded.groups, &mut decoded), Ok(coded.groups.len()));
     assert_eq!(decoded, restored[values.clone()]);
-    let mut tally = Tally::new(rule.profile);
+    let mut tally = ErrorTally::new(rule.profile);
     tally.bytes(&payload[values.clone()], &decoded);
     assert_eq!(tally.violations, 0);
 }

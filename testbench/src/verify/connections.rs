@@ -10,7 +10,7 @@ use super::frame::{Flow, Segment, Transport};
 use super::handshake::{Begins, Handshakes};
 use super::once::Compressed;
 use super::stream::{Policy, Reassembler, Run, Unwrapper};
-use super::values::{Tally, implausible};
+use super::values::{ErrorTally, implausible};
 
 /// One direction of one connection.
 struct Connection<'a> {
@@ -51,7 +51,7 @@ struct Copies<'a> {
 
 /// The place of a segment in its connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct SegmentPlace {
     /// Sequence number of the stream's first byte, if it is known.
     pub(crate) origin: Option<u32>,
     /// Sequence number that a value starts at, if it is known.
@@ -93,7 +93,7 @@ pub(crate) struct Connections<'a> {
 impl<'a> Connections<'a> {
     /// Adds a segment; `None` if it is not TCP, or a SYN. What a SYN carries does not count: a
     /// server may refuse it (RFC 7413), and then it is as good as new.
-    pub(crate) fn add(&mut self, sent: &Sent<'_, 'a>) -> Option<Place> {
+    pub(crate) fn add(&mut self, sent: &Sent<'_, 'a>) -> Option<SegmentPlace> {
         let Sent { card, segment, payload, delivered, rule, seen } = *sent;
         let flow = segment.flow;
         let Transport::Tcp(tcp) = segment.transport else { return None };
@@ -142,13 +142,13 @@ impl<'a> Connections<'a> {
             }
         }
         let Connection { origin, alignment, binds, .. } = *connection;
-        Some(Place { origin, alignment, again, binds, connection: index })
+        Some(SegmentPlace { origin, alignment, again, binds, connection: index })
     }
 
     /// Takes note that the card compressed the segment at this place.
     pub(crate) fn compressed(
         &mut self,
-        place: Place,
+        place: SegmentPlace,
         card: [u8; 6],
         seq: u32,
         len: u32,
@@ -163,7 +163,7 @@ impl<'a> Connections<'a> {
     /// same.
     pub(crate) fn verify(
         &self,
-        tally: &Tally,
+        tally: &ErrorTally,
         suspicion: &mut Suspicion,
         findings: &mut Findings,
     ) -> StreamResult {
@@ -187,7 +187,7 @@ impl<'a> Connections<'a> {
             findings.streams += 1;
             for (policy, sent) in [(Policy::FirstWins, first), (Policy::LastWins, last)] {
                 let got = connection.reassemble(policy, |copies| copies.delivered);
-                let mut tally = Tally::new_like(tally);
+                let mut tally = ErrorTally::new_like(tally);
                 if let Err(what) = connection.compare(&sent, &got, &mut tally) {
                     findings.fail(format!("stream {}, {policy:?}: {what}", connection.flow));
                 }
@@ -222,7 +222,7 @@ impl<'a> Connection<'a> {
         (alignment - run.start).rem_euclid(4) as usize
     }
 
-    fn compare(&self, sent: &[Run], got: &[Run], tally: &mut Tally) -> Result<(), String> {
+    fn compare(&self, sent: &[Run], got: &[Run], tally: &mut ErrorTally) -> Result<(), String> {
         let shape = |runs: &[Run]| runs.iter().map(|run| (run.start, run.bytes.len())).collect::<Vec<_>>();
         if shape(sent) != shape(got) {
             return Err("not the same bytes arrived as were sent".into());

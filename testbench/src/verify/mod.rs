@@ -29,11 +29,11 @@ pub mod values;
 pub use findings::{Findings, Kind};
 
 use capabilities::Advertisers;
-use connections::{Connections, Place, Sent, Suspicion};
+use connections::{Connections, SegmentPlace, Sent, Suspicion};
 use eligible::{counted_len, refusal};
 use frame::{Checksum, Segment, Tcp, Transport, View, is_cut_short, type_of_service};
 use usefulness::useful;
-use values::Tally;
+use values::ErrorTally;
 
 /// Preamble, FCS and gap between frames.
 const WIRE_OVERHEAD: usize = 8 + 4 + 12;
@@ -55,7 +55,7 @@ pub fn verify_reloaded<'s>(
     let setup = setup_of(0);
     let mut verifier = Verifier {
         setup,
-        tally: Tally::new(setup.profile()),
+        tally: ErrorTally::new(setup.profile()),
         connections: Connections::default(),
         advertisers: Advertisers::default(),
         datagrams: Suspicion::default(),
@@ -71,7 +71,7 @@ pub fn verify_reloaded<'s>(
 struct Verifier<'s, 'a> {
     /// In force for the present frame.
     setup: &'s Setup,
-    tally: Tally,
+    tally: ErrorTally,
     connections: Connections<'a>,
     advertisers: Advertisers,
     datagrams: Suspicion,
@@ -161,7 +161,13 @@ impl<'a> Verifier<'_, 'a> {
     }
 
     /// Whatever its rule and its alignment: no byte of a TCP stream is in two compressed segments.
-    fn compressed_once(&mut self, card: [u8; 6], frame: &Frame, segment: &Segment, place: Option<Place>) {
+    fn compressed_once(
+        &mut self,
+        card: [u8; 6],
+        frame: &Frame,
+        segment: &Segment,
+        place: Option<SegmentPlace>,
+    ) {
         if let (Transport::Tcp(Tcp { seq, .. }), Some(place)) = (segment.transport, place)
             && let Err(what) = self.connections.compressed(place, card, seq, segment.payload.len() as u32)
         {
@@ -206,7 +212,7 @@ impl<'a> Verifier<'_, 'a> {
         passage: &Passage,
         rule: &Rule,
         (view, segment): (&View, &Segment),
-        place: Option<Place>,
+        place: Option<SegmentPlace>,
     ) -> Result<(), String> {
         let sent = &frame.bytes[..];
         if let Some(reason) = refusal(sent) {

@@ -35,7 +35,7 @@ pub fn bound(profile: Profile) -> f64 {
 
 /// Values compared so far: how many, how far off, how many too far.
 #[derive(Clone, Debug)]
-pub struct Tally {
+pub struct ErrorTally {
     bound: f64,
     /// Whether an error may be as large as the bound: codec 1 stays below its own.
     reaches: bool,
@@ -52,7 +52,7 @@ pub struct Tally {
     spectrum: Spectrum,
 }
 
-impl Tally {
+impl ErrorTally {
     /// An empty tally that verifies by the bound of `profile`.
     #[must_use]
     pub fn new(profile: Profile) -> Self {
@@ -174,13 +174,13 @@ mod tests {
     fn the_bound_is_exact_and_that_of_codec_1_strict() {
         let profile = Params::new(10, Split::Dense, 0).unwrap().into();
         assert_eq!(bound(profile), 1.0 / 1024.0);
-        let mut tally = Tally::new(profile);
+        let mut tally = ErrorTally::new(profile);
         tally.value(1.0f32.to_bits(), (1.0f32 - 1.0 / 1024.0).to_bits());
         assert_eq!(tally.violations, 1);
         tally.value(1.0f32.to_bits(), (1.0f32 - 0.9 / 1024.0).to_bits());
         assert_eq!((tally.violations, tally.values), (1, 2));
 
-        let mut tally = Tally::new(Bound::new(-10).unwrap().into());
+        let mut tally = ErrorTally::new(Bound::new(-10).unwrap().into());
         tally.value(1.0f32.to_bits(), (1.0f32 - 1.0 / 1024.0).to_bits());
         assert_eq!(tally.violations, 0);
         tally.value(1.0f32.to_bits(), (1.0f32 - 1.1 / 1024.0).to_bits());
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn norm_lost_is_a_share() {
-        let mut tally = Tally::new(Profile::DEFAULT);
+        let mut tally = ErrorTally::new(Profile::DEFAULT);
         tally.value(3.0f32.to_bits(), 3.0f32.to_bits());
         tally.value(4.0f32.to_bits(), 0);
         assert!((tally.norm_lost() - 0.4).abs() < 1e-12);

@@ -388,7 +388,7 @@ fn remedy(what: &str) -> &'static str {
 mod tests {
     use super::*;
     use crate::ops::telemetry::tests::example;
-    use gradwire::verdict::Traffic;
+    use gradwire::verdict::TaggedTraffic;
 
     /// All is well, at this time.
     fn calm(at: u64) -> Snapshot {
@@ -477,7 +477,7 @@ mod tests {
         // Without payload, a connection says nothing, unless its payload goes by the bridge.
         let without_payload = |at: u64, kept: u64| {
             let mut now = connection(at, 5, "advertised");
-            now.queues[0].flows[0].traffic = Traffic::NONE;
+            now.queues[0].flows[0].traffic = TaggedTraffic::NONE;
             now.queues[1].kept.host.not_negotiated = kept;
             now
         };

@@ -20,7 +20,7 @@ use crate::ops::telemetry::{Attached, Bound, PerPort, PortStatus, Telemetry};
 use crate::path::device::Queues;
 use crate::path::limits::{self, Asked};
 use crate::path::program::{FollowError, Program, ProgramLoadError};
-use crate::path::worker::{Duties, Orders, Worker};
+use crate::path::worker::{Duties, ThreadOrders, Worker};
 use crate::path::xsk::Binding;
 
 /// Sets of each thread's flow table.
@@ -134,7 +134,7 @@ pub struct Shim {
     /// The program. Dropping it detaches it.
     pub program: Program,
     /// The orders for the threads.
-    pub orders: Arc<Orders>,
+    pub orders: Arc<ThreadOrders>,
     /// One for each thread.
     pub workers: Vec<Worker<SETS>>,
 }
@@ -248,7 +248,7 @@ impl Shim {
                 "zero-copy is on, but no driver offers it here: frames are copied, as they are with zero-copy off"
             );
         }
-        let orders = Arc::new(Orders::new(rules));
+        let orders = Arc::new(ThreadOrders::new(rules));
         let filters = filters_of_bridge(interfaces.each_ref()).unwrap_or_default();
         Ok(Self { ports, filters, program, orders, workers })
     }

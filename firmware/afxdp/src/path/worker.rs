@@ -39,7 +39,7 @@ const CAPABILITY_SLOTS: usize = 1 << 14;
 
 /// The orders for all threads, and their shared state.
 #[derive(Debug)]
-pub struct Orders {
+pub struct ThreadOrders {
     stop: AtomicBool,
     /// The number of times that the rules changed.
     version: AtomicU64,
@@ -54,7 +54,7 @@ pub struct Orders {
     capabilities: Box<CapabilityTable<[Slot; CAPABILITY_SLOTS]>>,
 }
 
-impl Orders {
+impl ThreadOrders {
     /// To work, by these rules.
     #[must_use]
     pub fn new(rules: Rules) -> Self {
@@ -132,7 +132,12 @@ impl<const SETS: usize> Worker<SETS> {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn run(&mut self, orders: &Orders, board: &Board<QueueReport>, number: usize) -> io::Result<()> {
+    pub fn run(
+        &mut self,
+        orders: &ThreadOrders,
+        board: &Board<QueueReport>,
+        number: usize,
+    ) -> io::Result<()> {
         let sockets = Port::ALL.iter().flat_map(|port| self.queues.sockets(*port));
         let fds = sockets
             .map(|(_, socket)| socket.as_fd().try_clone_to_owned())
@@ -162,7 +167,7 @@ impl<const SETS: usize> Worker<SETS> {
     }
 
     /// Takes over rules that changed.
-    fn follow(&mut self, orders: &Orders) {
+    fn follow(&mut self, orders: &ThreadOrders) {
         // First: who sees that a proposal is over then sees what came of it.
         let pending = orders.pending.load(Ordering::Acquire);
         let version = orders.version.load(Ordering::Acquire);
@@ -181,7 +186,7 @@ impl<const SETS: usize> Worker<SETS> {
     }
 
     /// A batch from each port; how many frames it were, and whether all are sent.
-    fn turn(&mut self, now_ns: u64, orders: &Orders) -> (usize, bool) {
+    fn turn(&mut self, now_ns: u64, orders: &ThreadOrders) -> (usize, bool) {
         let now = Millis(now_ns / 1_000_000);
         let Self { queues, forwarder, sampler, .. } = self;
         let forward = |port| {
@@ -192,7 +197,7 @@ impl<const SETS: usize> Worker<SETS> {
         (frames, self.queues.service(now_ns))
     }
 
-    fn report(&mut self, report: &mut QueueReport, orders: &Orders, now: Millis) {
+    fn report(&mut self, report: &mut QueueReport, orders: &ThreadOrders, now: Millis) {
         let rings = PerPort::new(|port| self.queues.statistics(port));
         // Who proposes asks for the report after that, and holds no lock then. A report that was
         // under way is none of this proposal.
@@ -211,7 +216,7 @@ impl<const SETS: usize> Worker<SETS> {
     }
 
     /// From now on frames go to the bridge; those that came before are sent.
-    fn drain(&mut self, polled: &mut [PollFd<'_>], orders: &Orders) -> io::Result<()> {
+    fn drain(&mut self, polled: &mut [PollFd<'_>], orders: &ThreadOrders) -> io::Result<()> {
         self.duties.beats.iter().flatten().for_each(|beat| beat.store(0, Ordering::Relaxed));
         let start = monotonic_ns();
         loop {

@@ -54,7 +54,7 @@ fn outcomes_are_logged() {
     log.expect(&mut core, "nics up");
     log.expect(&mut core, "1 rules, MTU 1500, 256 flows");
     core.send(Port::Host, &[4; 100]).unwrap();
-    log.expect(&mut core, "Traffic { frames: 1, compressed: 0, restored: 0, dropped: 0 }");
+    log.expect(&mut core, "FrameCounts { frames: 1, compressed: 0, restored: 0, dropped: 0 }");
     core.command("rule remove 0").unwrap();
     log.expect(&mut core, "console: RulesChanged");
     core.send(Port::Host, &[1; 10]).unwrap();

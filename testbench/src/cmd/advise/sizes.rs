@@ -6,7 +6,7 @@ use gradwire::profile::Profile;
 use crate::check::PAYLOAD_LEN;
 use crate::error::Error;
 use crate::input::recordings::Recording;
-use crate::verify::values::Tally;
+use crate::verify::values::ErrorTally;
 
 /// Gradients through a codec.
 pub(super) struct Coded {
@@ -25,7 +25,7 @@ pub(super) fn coded(gradients: &[Recording], profile: Profile, kernel: Kernel) -
     let mut code = vec![0; profile.max_encoded_len(PAYLOAD_LEN)];
     let mut back = [0; PAYLOAD_LEN];
     for (at, gradient) in gradients.iter().enumerate() {
-        let mut tally = Tally::new(profile);
+        let mut tally = ErrorTally::new(profile);
         for payload in gradient.values.chunks(PAYLOAD_LEN) {
             let refused = |error: &dyn std::fmt::Display| Error::Usage(format!("{}: {error}", gradient.name));
             let len = kernel.encode(payload, &mut code, profile).map_err(|error| refused(&error))?;

@@ -17,7 +17,7 @@ use crate::error::Error;
 
 /// The place of the aggregator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum AggregatorPlace {
     /// In this process.
     Local,
     /// There.
@@ -25,12 +25,12 @@ pub enum Place {
 }
 
 /// `local`, or an address with or without its port.
-pub(super) fn place(text: &str) -> Result<Place, String> {
+pub(super) fn place(text: &str) -> Result<AggregatorPlace, String> {
     if text == "local" {
-        return Ok(Place::Local);
+        return Ok(AggregatorPlace::Local);
     }
     let at = text.parse().ok().or_else(|| Some(SocketAddr::new(text.parse::<IpAddr>().ok()?, PORT)));
-    at.map(Place::At)
+    at.map(AggregatorPlace::At)
         .ok_or_else(|| format!("expected local, or an IP address, and :PORT unless it is {PORT}"))
 }
 

@@ -17,7 +17,7 @@ use gradwire_collectives::{
 };
 use serde::Serialize;
 
-use self::in_network::{LocalAggregator, Place, Summed};
+use self::in_network::{AggregatorPlace, LocalAggregator, Summed};
 use super::model::model;
 use super::quantity;
 use crate::error::{Error, Outcome};
@@ -100,7 +100,7 @@ pub struct Args {
     pub codec: Option<String>,
     /// The address of an aggregator in the network, or local.
     #[arg(long, value_name = "ADDRESS|local", conflicts_with_all = ["plan", "strategy", "groups", "partitions", "order", "draw"], value_parser = in_network::place)]
-    pub aggregate: Option<Place>,
+    pub aggregate: Option<AggregatorPlace>,
     /// The number of groups --strategy hierarchy makes.
     #[arg(long, value_name = "G", conflicts_with = "plan", value_parser = clap::value_parser!(u16).range(1..))]
     pub groups: Option<u16>,
@@ -144,7 +144,7 @@ pub struct Args {
 
 /// The output of `--json`.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct AllreduceReport {
     /// Of the plan, for tensors without a row.
     pub strategy: String,
     /// Likewise.
@@ -202,14 +202,16 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     // It ends with this function.
     let mut aggregator = None;
     let plan = match args.aggregate {
-        Some(Place::Local) if args.local.is_none() => {
+        Some(AggregatorPlace::Local) if args.local.is_none() => {
             return Err(Error::Usage(
                 "--aggregate local needs --local N: between hosts, start gradwire aggregate on one of them"
                     .into(),
             ));
         }
-        Some(Place::Local) => summed_at(args, aggregator.insert(LocalAggregator::start()?).address)?,
-        Some(Place::At(address)) => summed_at(args, address)?,
+        Some(AggregatorPlace::Local) => {
+            summed_at(args, aggregator.insert(LocalAggregator::start()?).address)?
+        }
+        Some(AggregatorPlace::At(address)) => summed_at(args, address)?,
         None => plan(args, ranks)?,
     };
     if let Some(path) = &args.draw {
@@ -381,7 +383,7 @@ impl Job<'_> {
     }
 
     /// All ranks on this machine.
-    fn local(&self) -> Result<Report, Error> {
+    fn local(&self) -> Result<AllreduceReport, Error> {
         let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
         let token = Token::random().map_err(|error| Error::io("/dev/urandom", "read", error))?;
         let listening = self.bind(any, token.clone())?;
@@ -407,7 +409,12 @@ impl Job<'_> {
     }
 
     /// Rank 0 here, and the others in processes of this same command.
-    fn processes(&self, listening: Listening, root: SocketAddr, token: &Token) -> Result<Report, Error> {
+    fn processes(
+        &self,
+        listening: Listening,
+        root: SocketAddr,
+        token: &Token,
+    ) -> Result<AllreduceReport, Error> {
         let this = std::env::current_exe().map_err(|error| Error::io("this program", "find", error))?;
         let mut children = Children(Vec::new());
         for rank in 1..self.ranks {
@@ -463,7 +470,12 @@ impl Job<'_> {
         Ok(report)
     }
 
-    fn run_rank(&self, listening: Listening, rank: usize, root: SocketAddr) -> Result<Report, Error> {
+    fn run_rank(
+        &self,
+        listening: Listening,
+        rank: usize,
+        root: SocketAddr,
+    ) -> Result<AllreduceReport, Error> {
         let mut link = listening.join(rank, self.ranks, root)?;
         let report = self.exchange(&mut link)?;
         link.close();
@@ -472,7 +484,7 @@ impl Job<'_> {
 
     /// All rounds of one rank: those that are timed, and then those whose messages are recorded and
     /// checked.
-    fn exchange(&self, link: &mut Link) -> Result<Report, Error> {
+    fn exchange(&self, link: &mut Link) -> Result<AllreduceReport, Error> {
         let values = self.layout.values();
         let coding = self.plan.others.coding;
         let exact = coding.is_exact() && self.plan.rows.is_empty();
@@ -515,7 +527,7 @@ impl Job<'_> {
         };
         let rounds = u64::from(self.args.rounds);
         let time_s = median(&mut times);
-        Ok(Report {
+        Ok(AllreduceReport {
             strategy: self.plan.strategy(),
             codec: coding.to_string(),
             ranks: self.ranks,
@@ -661,12 +673,12 @@ fn gradient(seed: u64, rank: usize, round: u32, values: usize) -> Vec<f32> {
     (0..values).map(|_| unit() * unit() * unit() * unit()).collect()
 }
 
-fn print(report: &Report, json: bool, out: &mut impl Write) -> Result<(), Error> {
+fn print(report: &AllreduceReport, json: bool, out: &mut impl Write) -> Result<(), Error> {
     if json {
         report::json(out, report)?;
         return Ok(());
     }
-    let Report { strategy, codec, ranks, values, tensors, rounds, .. } = report;
+    let AllreduceReport { strategy, codec, ranks, values, tensors, rounds, .. } = report;
     let tensors = if *tensors == 1 { String::new() } else { format!(" in {tensors} tensors") };
     writeln!(out, "{strategy}, {codec}: {values} values{tensors}, {ranks} ranks, {rounds} rounds\n")?;
     let mut table =

@@ -66,7 +66,7 @@ pub enum Command {
 
 /// The output of `--json`.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct SimulateReport {
     /// All runs.
     pub runs: Vec<SimulatedRun>,
 }
@@ -92,7 +92,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
         Some(Command::Stack(args)) => return stack::run(args, out),
         None => {}
     }
-    let report = Report { runs: args.runs.simulate()? };
+    let report = SimulateReport { runs: args.runs.simulate()? };
     if args.runs.json {
         report::json(out, &report)?;
     } else {

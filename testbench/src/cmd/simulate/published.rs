@@ -43,7 +43,7 @@ struct Cell {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct PublishedReport {
     cells: Vec<Cell>,
     tables: Vec<tables::Row>,
     claims: Vec<Claim>,
@@ -62,7 +62,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     drop(progress);
     let cells: Vec<Cell> = comparisons?.into_iter().map(cell).collect();
     let ok = cells.iter().all(|cell| cell.ok);
-    let report = Report { cells, tables: tables::rows()?, claims: claims()?, ok };
+    let report = PublishedReport { cells, tables: tables::rows()?, claims: claims()?, ok };
     if args.json {
         report::json(out, &report)?;
     } else {
@@ -85,7 +85,7 @@ fn cell(comparison: Comparison) -> Cell {
     }
 }
 
-fn write(out: &mut impl Write, report: &Report) -> Result<(), Error> {
+fn write(out: &mut impl Write, report: &PublishedReport) -> Result<(), Error> {
     let mut table =
         Table::new(&["table", "model", "column", "paper", "ours", "off by", "within", "compute", "verdict"]);
     for cell in &report.cells {

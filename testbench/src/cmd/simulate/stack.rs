@@ -104,7 +104,7 @@ fn coding(text: &str) -> Result<(Coding, [f64; 2]), Error> {
 
 /// The output of `--json`.
 #[derive(Debug, Serialize)]
-struct Report {
+struct StackReport {
     ranks: u32,
     bandwidth: u64,
     per_message_s: f64,
@@ -150,7 +150,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     let rows: Result<Vec<Row>, _> =
         steps.into_par_iter().map(|(stack, step)| stack.row(step)).inspect(|_| progress.step()).collect();
     drop(progress);
-    let report = Report {
+    let report = StackReport {
         ranks: args.ranks,
         bandwidth: args.bandwidth,
         per_message_s: args.per_message,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use gradwire::flow::Negotiation;
-use gradwire::verdict::Traffic;
+use gradwire::verdict::TaggedTraffic;
 
 use super::table::Table;
 use crate::ops::telemetry::{
@@ -79,7 +79,7 @@ fn rules(now: &Snapshot, before: Option<&Snapshot>, rate: Rate) -> String {
         ">zeroed %",
     ]);
     for (place, rule) in now.rules.iter().enumerate() {
-        let Traffic { frames, bytes, compressed, saved } = rule.traffic;
+        let TaggedTraffic { frames, bytes, compressed, saved } = rule.traffic;
         // Rules may have been reloaded in between.
         let key = |rule: &RuleStatus| (rule.tos, rule.mask, rule.codec, rule.bound);
         let same = |old: &&RuleStatus| key(old) == key(rule);
@@ -189,7 +189,7 @@ fn flows(queues: &[QueueStatus]) -> String {
     ]);
     for queue in queues {
         for flow in &queue.flows {
-            let Traffic { frames, bytes, compressed, saved } = flow.traffic;
+            let TaggedTraffic { frames, bytes, compressed, saved } = flow.traffic;
             table.row([
                 flow.flow.clone(),
                 queue.queue.to_string(),

@@ -7,7 +7,7 @@ use std::fs;
 use rustix::param::clock_ticks_per_second;
 use serde::Serialize;
 
-use super::report::Report;
+use super::report::TestReport;
 use super::send::{Amount, Sending, Session, Stream};
 use super::{SendArgs, TrafficError};
 use crate::commands::status::{Table, number};
@@ -73,7 +73,7 @@ struct Measured {
     way: Way,
     #[serde(flatten)]
     cost: Cost,
-    report: Report,
+    report: TestReport,
 }
 
 /// All streams, and what they come to.
@@ -286,7 +286,7 @@ pub(super) fn grown(before: Option<f64>, after: Option<f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::super::protocol::{Arrived, Plan, VERSION};
-    use super::super::verify::Tally;
+    use super::super::verify::StreamTally;
     use super::*;
 
     /// A stream of 4000 bytes.
@@ -302,9 +302,9 @@ mod tests {
             file_bytes: None,
             more: false,
         };
-        let tally = Tally { values: 1000, bytes: 4000, changed, ..Tally::default() };
+        let tally = StreamTally { values: 1000, bytes: 4000, changed, ..StreamTally::default() };
         let arrived = Arrived { tally, missing: 0, seconds, cpu_seconds: Some(seconds / 2.0) };
-        let report = Report::new("10.0.0.2:5281".to_owned(), &plan, &arrived, None);
+        let report = TestReport::new("10.0.0.2:5281".to_owned(), &plan, &arrived, None);
         let (cpu_here, cpu_there) = (Some(2.0 * seconds), arrived.cpu_seconds);
         measured(round, way, Sending { report, shims: Vec::new(), cpu_here, cpu_there }, card)
     }

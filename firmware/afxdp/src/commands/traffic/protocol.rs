@@ -20,7 +20,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::verify::Tally;
+use super::verify::StreamTally;
 
 /// Changes whenever the messages or the generated values do.
 pub(super) const VERSION: u32 = 2;
@@ -69,7 +69,7 @@ pub(super) enum Answer {
 /// The result of the receiver.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Arrived {
-    pub(super) tally: Tally,
+    pub(super) tally: StreamTally,
     /// Bytes that were sent and did not arrive; those that nobody sent, if negative. Over all
     /// connections, and the largest difference of one, so that they do not cancel out.
     pub(super) missing: i64,

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use super::baseline::{busy_seconds, grown};
 use super::protocol::{Answer, Arrived, Control, MAX_CONNECTIONS, Plan, Sent, VERSION};
-use super::report::Report;
+use super::report::TestReport;
 use super::sockets::{accept_within, listen_tagged, tag, with_port};
 use super::values::{MAX_FILE, Values};
-use super::verify::{Tally, Verifier};
+use super::verify::{StreamTally, Verifier};
 use super::{ReceiveArgs, TrafficError};
 
 /// Bytes of one call, at most.
@@ -50,7 +50,7 @@ impl Receiver {
     }
 
     /// Waits for a sender, and does its tests.
-    pub(super) fn serve(&self, args: &ReceiveArgs) -> Result<Vec<Report>, TrafficError> {
+    pub(super) fn serve(&self, args: &ReceiveArgs) -> Result<Vec<TestReport>, TrafficError> {
         let (stream, peer) =
             accept_within(&self.listener, args.wait).map_err(|source| match source.kind() {
                 ErrorKind::TimedOut => TrafficError::NoSender,
@@ -85,7 +85,7 @@ impl Receiver {
         control: &mut Control,
         peer: SocketAddr,
         patience: Duration,
-    ) -> Result<(Report, bool), TrafficError> {
+    ) -> Result<(TestReport, bool), TrafficError> {
         let (plan, values) = agree(control)?;
         control.wait_at_most(patience).map_err(TrafficError::talk("begin a test"))?;
         let local = control.stream().local_addr().map_err(TrafficError::talk("ask for its own address"))?;
@@ -115,7 +115,7 @@ impl Receiver {
         let arrived = Arrived { cpu_seconds: cpu, ..arrived(&tallies, &sent, seconds) };
         let answered = control.send(&Answer::Result(arrived.clone()));
         answered.map_err(TrafficError::talk("tell the sender the result"))?;
-        Ok((Report::new(with_port(peer, peer.port()).to_string(), &plan, &arrived, None), plan.more))
+        Ok((TestReport::new(with_port(peer, peer.port()).to_string(), &plan, &arrived, None), plan.more))
     }
 }
 
@@ -149,7 +149,7 @@ fn receive_all(
     streams: Vec<TcpStream>,
     values: &Values,
     bound: Option<f64>,
-) -> Result<Vec<Tally>, TrafficError> {
+) -> Result<Vec<StreamTally>, TrafficError> {
     let received = AtomicU64::new(0);
     thread::scope(|scope| {
         let (done, is_done) = channel::<()>();
@@ -181,7 +181,11 @@ fn receive_all(
     })
 }
 
-fn receive_one(mut stream: TcpStream, mut verifier: Verifier<'_>, received: &AtomicU64) -> io::Result<Tally> {
+fn receive_one(
+    mut stream: TcpStream,
+    mut verifier: Verifier<'_>,
+    received: &AtomicU64,
+) -> io::Result<StreamTally> {
     let mut buffer = vec![0; PIECE];
     loop {
         match stream.read(&mut buffer) {
@@ -197,8 +201,8 @@ fn receive_one(mut stream: TcpStream, mut verifier: Verifier<'_>, received: &Ato
 }
 
 /// All connections together. A byte too much on one does not make up for a byte too few on another.
-fn arrived(tallies: &[Tally], sent: &[u64], seconds: f64) -> Arrived {
-    let mut sum = Tally::default();
+fn arrived(tallies: &[StreamTally], sent: &[u64], seconds: f64) -> Arrived {
+    let mut sum = StreamTally::default();
     let mut missing = 0;
     for (number, tally) in tallies.iter().enumerate() {
         sum.add(tally);

@@ -11,7 +11,7 @@ use crate::ops::telemetry::percent_lost;
 
 /// The result of one end of a test that came to its end.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Report {
+pub(super) struct TestReport {
     /// The other end.
     peer: String,
     tos: u8,
@@ -41,7 +41,7 @@ pub(super) struct Report {
     ratio: Option<f64>,
 }
 
-impl Report {
+impl TestReport {
     pub(super) fn new(peer: String, plan: &Plan, arrived: &Arrived, wire: Option<OnTheWire>) -> Self {
         let tally = &arrived.tally;
         let norm_lost = if tally.squares_sent > 0.0 {
@@ -206,7 +206,7 @@ pub(super) fn show_bound(bound: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::verify::Tally;
+    use super::super::verify::StreamTally;
     use super::*;
 
     fn plan() -> Plan {
@@ -222,22 +222,22 @@ mod tests {
     }
 
     fn arrived(change: impl FnOnce(&mut Arrived)) -> Arrived {
-        let tally = Tally {
+        let tally = StreamTally {
             values: 1000,
             bytes: 4000,
             changed: 600,
             largest_error: 0.75 / 1024.0,
             squares_sent: 4.0,
             squares_got: 3.96,
-            ..Tally::default()
+            ..StreamTally::default()
         };
         let mut arrived = Arrived { tally, missing: 0, seconds: 2.0, cpu_seconds: None };
         change(&mut arrived);
         arrived
     }
 
-    fn report(change: impl FnOnce(&mut Arrived), wire: Option<OnTheWire>) -> Report {
-        Report::new("10.0.0.2:5280".to_owned(), &plan(), &arrived(change), wire)
+    fn report(change: impl FnOnce(&mut Arrived), wire: Option<OnTheWire>) -> TestReport {
+        TestReport::new("10.0.0.2:5280".to_owned(), &plan(), &arrived(change), wire)
     }
 
     #[test]
@@ -250,7 +250,7 @@ mod tests {
             (report(|of| of.tally.changed = 0, Some(asked)), true, "did not advertise that it restores"),
             (report(|of| of.tally.squares_got = 0.9, None), false, "USELESS"),
             (report(|of| of.missing = 4, None), false, "4 bytes are missing"),
-            (report(|of| of.tally = Tally::default(), None), false, "INCOMPLETE: 0 values"),
+            (report(|of| of.tally = StreamTally::default(), None), false, "INCOMPLETE: 0 values"),
             (
                 report(|of| (of.tally.wrong, of.tally.first_wrong) = (1, Some(wrong)), None),
                 false,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::baseline::{busy_seconds, grown};
 use super::protocol::{Answer, Arrived, Control, Plan, Sent, VERSION};
-use super::report::Report;
+use super::report::TestReport;
 use super::shims::{OnTheWire, answering, bound_for};
 use super::sockets::{connect_tagged, with_port};
 use super::values::Values;
@@ -120,7 +120,7 @@ impl<'a> Session<'a> {
         let cpu_here = grown(cpu, busy_seconds());
         // Asked now: the last bytes have left.
         let shims = answering(&args.run_dir, args.timeout);
-        let report = Report::new(to.to_string(), &plan, &arrived, OnTheWire::of(&shims, &ends));
+        let report = TestReport::new(to.to_string(), &plan, &arrived, OnTheWire::of(&shims, &ends));
         Ok(Sending { report, shims, cpu_here, cpu_there: arrived.cpu_seconds })
     }
 }
@@ -128,7 +128,7 @@ impl<'a> Session<'a> {
 /// A stream that has arrived.
 #[derive(Debug)]
 pub(super) struct Sending {
-    pub(super) report: Report,
+    pub(super) report: TestReport,
     /// The snapshots of this machine's shims after it.
     pub(super) shims: Vec<Snapshot>,
     /// Seconds that the processors worked, on whatever it was; none if it cannot be read.
@@ -137,7 +137,7 @@ pub(super) struct Sending {
 }
 
 /// Does a test.
-pub(super) fn send(args: &SendArgs) -> Result<Report, TrafficError> {
+pub(super) fn send(args: &SendArgs) -> Result<TestReport, TrafficError> {
     let mut session = Session::open(args)?;
     let (bound, amount) = (session.bound, session.amount());
     Ok(session.send(Stream { tos: args.tos, bound, amount, more: false })?.report)

@@ -50,7 +50,7 @@ fn both(address: &str, words: &str) -> [(Outcome, Value); 2] {
     [(outcome, serde_json::from_slice(&out).unwrap()), receiving.join().unwrap()]
 }
 
-fn printed(report: &report::Report) -> (Outcome, Value) {
+fn printed(report: &report::TestReport) -> (Outcome, Value) {
     let mut out = Vec::new();
     show(report, true, String::new, &mut out).unwrap();
     (Outcome::from_good(report.good), serde_json::from_slice(&out).unwrap())

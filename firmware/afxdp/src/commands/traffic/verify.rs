@@ -19,7 +19,7 @@ pub(super) struct Wrong {
 
 /// Counts over a stream, or several.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Tally {
+pub(super) struct StreamTally {
     /// Whole values that arrived.
     pub(super) values: u64,
     /// Bytes that arrived.
@@ -39,7 +39,7 @@ pub(super) struct Tally {
     pub(super) squares_got: f64,
 }
 
-impl Tally {
+impl StreamTally {
     /// Adds that of another stream.
     pub(super) fn add(&mut self, other: &Self) {
         self.values += other.values;
@@ -65,14 +65,14 @@ pub(super) struct Verifier<'a> {
     bound: Option<f64>,
     /// The first bytes of a value whose last ones have not come yet.
     partial: ([u8; 4], usize),
-    pub(super) tally: Tally,
+    pub(super) tally: StreamTally,
 }
 
 impl<'a> Verifier<'a> {
     pub(super) fn new(values: &'a Values, connection: usize, bound: Option<f64>) -> Self {
         let (expected, _) = values.bytes().as_chunks();
         let at = values.start(connection) / 4;
-        Self { expected, at, connection, bound, partial: ([0; 4], 0), tally: Tally::default() }
+        Self { expected, at, connection, bound, partial: ([0; 4], 0), tally: StreamTally::default() }
     }
 
     /// The next bytes of the stream, cut anywhere.
@@ -132,7 +132,7 @@ mod tests {
 
     const BOUND: f64 = 1.0 / 1024.0;
 
-    fn verified(sent: &[f32], got: &[f32], bound: Option<f64>, piece: usize) -> Tally {
+    fn verified(sent: &[f32], got: &[f32], bound: Option<f64>, piece: usize) -> StreamTally {
         let bytes = |values: &[f32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>();
         let values = Values::of_bytes(bytes(sent)).unwrap();
         let mut verifier = Verifier::new(&values, 0, bound);

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use gradwire::rules::{Rule, Rules};
-use gradwire::verdict::Traffic;
+use gradwire::verdict::TaggedTraffic;
 
 use crate::ops::interface::sent_bytes;
 
@@ -75,7 +75,7 @@ impl Telemetry {
             let sampled = reports.iter().map(|(_, report)| report.sampled[place]);
             RuleStatus::new(
                 rule,
-                of_queues.fold(Traffic::NONE, sum),
+                of_queues.fold(TaggedTraffic::NONE, sum),
                 sampled.fold(Sampled::NONE, Sampled::add),
             )
         };
@@ -98,8 +98,8 @@ impl Telemetry {
     }
 }
 
-const fn sum(a: Traffic, b: Traffic) -> Traffic {
-    Traffic {
+const fn sum(a: TaggedTraffic, b: TaggedTraffic) -> TaggedTraffic {
+    TaggedTraffic {
         frames: a.frames.wrapping_add(b.frames),
         bytes: a.bytes.wrapping_add(b.bytes),
         compressed: a.compressed.wrapping_add(b.compressed),
@@ -151,7 +151,8 @@ pub(crate) mod tests {
     fn make_example() -> Snapshot {
         let mut snapshot = telemetry(2).snapshot();
         snapshot.uptime_ms = 90_061_000;
-        snapshot.rules[0].traffic = Traffic { frames: 120, bytes: 171_000, compressed: 100, saved: 90_000 };
+        snapshot.rules[0].traffic =
+            TaggedTraffic { frames: 120, bytes: 171_000, compressed: 100, saved: 90_000 };
         snapshot.rules[0].sampled =
             Sampled { frames: 2, values: 200, zeroed: 50, non_finite: 1, squares: 4.0, squares_kept: 3.24 };
         snapshot.queues[0].answered = true;
@@ -171,7 +172,7 @@ pub(crate) mod tests {
                 phase: "open".to_owned(),
                 handshake: "negotiated".to_owned(),
                 trust: "trusted".to_owned(),
-                traffic: Traffic { frames: 60, bytes: 80_000, compressed: 50, saved: 45_000 * queue },
+                traffic: TaggedTraffic { frames: 60, bytes: 80_000, compressed: 50, saved: 45_000 * queue },
             });
         }
         snapshot

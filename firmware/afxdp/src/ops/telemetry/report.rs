@@ -4,7 +4,7 @@ use gradwire::flow::trust::TrustState;
 use gradwire::flow::{FlowTable, Negotiation, Phase};
 use gradwire::forward::{Forwarder, Losses};
 use gradwire::rules::MAX_RULES;
-use gradwire::verdict::{Counters, PassReason, Traffic};
+use gradwire::verdict::{Counters, PassReason, TaggedTraffic};
 use gradwire::wire::flow_key::FlowKey;
 use serde::{Deserialize, Serialize};
 
@@ -104,7 +104,7 @@ pub(super) struct FlowReport {
     pub(super) phase: Phase,
     pub(super) handshake: Negotiation,
     pub(super) trust: TrustState,
-    pub(super) traffic: Traffic,
+    pub(super) traffic: TaggedTraffic,
 }
 
 impl FlowReport {
@@ -113,7 +113,7 @@ impl FlowReport {
         phase: Phase::Vacant,
         handshake: Negotiation::None,
         trust: TrustState::Trusted,
-        traffic: Traffic::NONE,
+        traffic: TaggedTraffic::NONE,
     };
 }
 
@@ -125,7 +125,7 @@ pub struct QueueReport {
     pub(super) losses: PerPort<Losses>,
     pub(super) rings: PerPort<RingStats>,
     pub(super) kept: PerPort<KeptStats>,
-    pub(super) traffic: [Traffic; MAX_RULES],
+    pub(super) traffic: [TaggedTraffic; MAX_RULES],
     pub(super) sampled: [Sampled; MAX_RULES],
     /// The first `listed` hold flows, those with most bytes first.
     pub(super) flows: [FlowReport; FLOWS_LISTED],
@@ -156,7 +156,7 @@ impl Default for QueueReport {
             losses: PerPort { host: none, network: none },
             rings: PerPort::new(|_| RingStats::default()),
             kept: PerPort::new(|_| KeptStats::default()),
-            traffic: [Traffic::NONE; MAX_RULES],
+            traffic: [TaggedTraffic::NONE; MAX_RULES],
             sampled: [Sampled::NONE; MAX_RULES],
             flows: [FlowReport::NONE; FLOWS_LISTED],
             listed: 0,

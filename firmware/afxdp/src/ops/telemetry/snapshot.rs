@@ -8,7 +8,7 @@ use gradwire::flow::{Negotiation, Phase};
 use gradwire::forward::Losses;
 use gradwire::profile::Profile;
 use gradwire::rules::Rule;
-use gradwire::verdict::{Change, Counters, DropReason, PassReason, Traffic};
+use gradwire::verdict::{Change, Counters, DropReason, PassReason, TaggedTraffic};
 use serde::{Deserialize, Serialize};
 
 use super::per_port::PerPort;
@@ -123,13 +123,13 @@ pub struct RuleStatus {
     pub udp_offset: u8,
     /// Frames that matched it on their way to the wire.
     #[serde(with = "TrafficFields")]
-    pub traffic: Traffic,
+    pub traffic: TaggedTraffic,
     /// The loss in some of those that were compressed.
     pub sampled: Sampled,
 }
 
 impl RuleStatus {
-    pub(super) fn new(rule: &Rule, traffic: Traffic, sampled: Sampled) -> Self {
+    pub(super) fn new(rule: &Rule, traffic: TaggedTraffic, sampled: Sampled) -> Self {
         let (bound, scale) = match rule.profile {
             Profile::SizeClass(params) => (params.b().into(), params.x()),
             Profile::BitPlane(bound) => (-i16::from(bound.y()), 0),
@@ -291,7 +291,7 @@ pub struct FlowStatus {
     pub trust: String,
     /// Tagged segments; bytes are those of payloads.
     #[serde(with = "TrafficFields")]
-    pub traffic: Traffic,
+    pub traffic: TaggedTraffic,
 }
 
 impl FlowStatus {
@@ -318,9 +318,9 @@ impl FlowStatus {
     }
 }
 
-/// The fields of [`Traffic`] for serde, which the dataplane does not know.
+/// The fields of [`TaggedTraffic`] for serde, which the dataplane does not know.
 #[derive(Serialize, Deserialize)]
-#[serde(remote = "Traffic")]
+#[serde(remote = "TaggedTraffic")]
 struct TrafficFields {
     frames: u64,
     bytes: u64,
