@@ -13,7 +13,7 @@ use crate::commands::status::{self, StatusArgs};
 use crate::commands::traffic::{self, TestArgs};
 use crate::commands::unload::{self, UnloadArgs};
 
-use crate::ops::logging::Format;
+use crate::telemetry::logging::Format;
 
 pub use crate::commands::{CommandError, Outcome};
 
@@ -98,9 +98,9 @@ mod tests {
 
     use super::*;
     use crate::config::{AggregatorConfig, AggregatorOptions, Config};
-    use crate::ops::control::RUN_DIR;
-    use crate::ops::privileges::NEEDED;
     use crate::scratch::Scratch;
+    use crate::system::privileges::NEEDED;
+    use crate::telemetry::control::RUN_DIR;
 
     fn output(words: &[&str]) -> (Outcome, String) {
         let cli = Cli::try_parse_from([&["gradwire-xdp"], words].concat()).unwrap();

@@ -6,14 +6,15 @@
 //!                             └──────── the rest ───────► bridge ──────────────────┘
 //! ```
 //!
-//! [`path`] is the way of the frames, [`ops`] what operating the shim takes, [`commands`] what an
-//! operator types, and [`cli`] lists the commands.
+//! [`path`] is the way of the frames, [`telemetry`] what the shim tells about itself, [`system`] what
+//! it asks of the system, [`commands`] what an operator types, and [`cli`] lists the commands.
 
 pub mod cli;
 pub mod commands;
 pub mod config;
-pub mod ops;
 pub mod path;
+pub mod system;
+pub mod telemetry;
 
 #[cfg(test)]
 mod scratch;

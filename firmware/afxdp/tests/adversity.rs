@@ -6,7 +6,7 @@ mod support;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gradwire_xdp::ops::telemetry::Outcomes;
+use gradwire_xdp::telemetry::Outcomes;
 use rustix::process::Signal;
 
 use support::relay::Relay;

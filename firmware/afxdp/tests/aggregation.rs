@@ -19,8 +19,9 @@ use std::time::Instant;
 
 use gradwire::codec::bit_plane::{self, Bound};
 use gradwire_collectives::{Layout, Link, Listening, Options, Plan as Exchange, Residuals, Token};
-use gradwire_xdp::ops::control::{aggregator_socket_path, query};
-use gradwire_xdp::ops::telemetry::{AggregatorSnapshot, Attached};
+use gradwire_xdp::system::interface::Attached;
+use gradwire_xdp::telemetry::AggregatorSnapshot;
+use gradwire_xdp::telemetry::control::{aggregator_socket_path, query};
 use rustix::process::Signal;
 
 use support::process::Process;

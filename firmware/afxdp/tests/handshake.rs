@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use gradwire_testbench::verify::frame::repair_checksums;
-use gradwire_xdp::ops::telemetry::KeptStats;
+use gradwire_xdp::telemetry::KeptStats;
 use rustix::process::Signal;
 
 use support::frames::{ACK, FIN, L4_AT, SYN, segment, syns};

@@ -5,7 +5,7 @@ mod support;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gradwire_xdp::ops::telemetry::{KeptStats, LossStats};
+use gradwire_xdp::telemetry::{KeptStats, LossStats};
 use rustix::process::Signal;
 
 use support::shim::Shim;

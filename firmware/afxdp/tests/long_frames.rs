@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use gradwire::wire::frame::MAX_LINK_LEN;
 use gradwire_testbench::input::Frame;
-use gradwire_xdp::ops::telemetry::QueueStatus;
+use gradwire_xdp::telemetry::QueueStatus;
 
 use support::frames::{ACK, FIN, SYN, segment};
 use support::injector::Injector;

@@ -2,7 +2,7 @@
 
 mod support;
 
-use gradwire_xdp::ops::telemetry::Attached;
+use gradwire_xdp::system::interface::Attached;
 use rustix::process::Signal;
 
 use support::shim::{PATIENT, Shim};

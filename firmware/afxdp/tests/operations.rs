@@ -11,8 +11,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use gradwire_xdp::ops::control::{aggregator_socket_path, socket_path};
-use gradwire_xdp::ops::telemetry::Snapshot;
+use gradwire_xdp::telemetry::Snapshot;
+use gradwire_xdp::telemetry::control::{aggregator_socket_path, socket_path};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -398,7 +398,7 @@ fn serves_without_root(operator: &Operator, unit: &str, command: &str, socket: &
     let mut running = Running(child);
     let socket = socket(&run_dir);
     let end = Instant::now() + PATIENCE;
-    while gradwire_xdp::ops::control::query::<Value>(&socket).is_err() {
+    while gradwire_xdp::telemetry::control::query::<Value>(&socket).is_err() {
         let ended = running.0.try_wait().unwrap();
         if ended.is_some() || Instant::now() > end {
             let _ = running.0.kill();

@@ -6,7 +6,7 @@ mod skip;
 
 use std::{fs, thread};
 
-use gradwire_xdp::ops::privileges::drop_all_but;
+use gradwire_xdp::system::privileges::drop_all_but;
 use rustix::net::{AddressFamily, SocketType, socket};
 use rustix::thread::CapabilitySet;
 use skip::skip;

@@ -7,7 +7,7 @@ use std::time::Instant;
 use gradwire::rules::{Framing, Rule};
 use gradwire_testbench::replay::Setup;
 use gradwire_xdp::config::DEFAULT_PROFILE;
-use gradwire_xdp::ops::telemetry::{Sampled, Usefulness};
+use gradwire_xdp::telemetry::{Sampled, Usefulness};
 
 use support::shim::Shim;
 use support::traffic::{Capturing, TAG, assert_within_bound, gradients, predicted, transfer};

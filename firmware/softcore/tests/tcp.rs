@@ -215,7 +215,7 @@ fn metrics_are_fetched_again_and_again() {
 /// Whatever the shim's aggregator counts too has that one's name, type and meaning.
 #[test]
 fn the_page_is_in_prometheus_format_with_the_shims_names() {
-    let shim = include_str!("../../afxdp/src/ops/metrics/aggregator.rs");
+    let shim = include_str!("../../afxdp/src/telemetry/metrics/aggregator.rs");
     let shim: String = shim.split_whitespace().collect();
     let answer = Host::new().metrics(1, 5000);
     let (_, page) = answer.split_once("\r\n\r\n").unwrap();

@@ -452,7 +452,7 @@ fn format_has_the_defaults() {
 /// that the shim counts itself.
 #[test]
 fn the_shims_counts_exist() {
-    let folders = ["dataplane/src", "firmware/afxdp/src/ops"].map(|folder| root().join(folder));
+    let folders = ["dataplane/src", "firmware/afxdp/src/telemetry"].map(|folder| root().join(folder));
     let sources: String = files_with("rs")
         .iter()
         .filter(|path| folders.iter().any(|folder| path.starts_with(folder)))

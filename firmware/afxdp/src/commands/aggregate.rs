@@ -20,13 +20,13 @@ use super::service::{
 use super::threads::{events, spawn};
 use super::unload::end_aggregator;
 use crate::config::{AggregatorConfig, AggregatorOptions, ConfigError, Mode, ZeroCopy, zero_copy_of};
-use crate::ops::control::Control;
-use crate::ops::interface::Interface;
-use crate::ops::notify::Notifier;
-use crate::ops::telemetry::{AggregatorTelemetry, PATIENCE};
 use crate::path::aggregator;
 use crate::path::program::{AggregatorAddress, Program};
 use crate::path::shim::StartError;
+use crate::system::interface::Interface;
+use crate::system::notify::Notifier;
+use crate::telemetry::control::Control;
+use crate::telemetry::{AggregatorTelemetry, PATIENCE};
 
 /// The time that an aggregator that is replaced gets to end by itself, or as long as its thread may
 /// give no sign of life.

@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::config::ConfigError;
-use crate::ops::control::ControlError;
+use crate::telemetry::control::ControlError;
 
 pub mod aggregate;
 pub mod arguments;

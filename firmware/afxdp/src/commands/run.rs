@@ -18,13 +18,13 @@ use super::service::{
 };
 use super::threads::{events, spawn};
 use crate::config::{Config, ZeroCopy, zero_copy_of};
-use crate::ops::control::Control;
-use crate::ops::interface::not_there_yet;
-use crate::ops::logging::Rarely;
-use crate::ops::notify::Notifier;
-use crate::ops::telemetry::{PATIENCE, Telemetry};
-use crate::ops::watch::Watch;
 use crate::path::shim::Shim;
+use crate::system::interface::not_there_yet;
+use crate::system::notify::Notifier;
+use crate::telemetry::control::Control;
+use crate::telemetry::logging::Rarely;
+use crate::telemetry::watch::Watch;
+use crate::telemetry::{PATIENCE, Telemetry};
 
 /// The number of times that it looks for ports that are missing.
 const LOOK: Duration = Duration::from_millis(200);

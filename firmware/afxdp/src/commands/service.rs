@@ -18,13 +18,13 @@ use tracing_subscriber::filter::ParseError;
 
 use super::threads::{Event, join};
 use crate::config::ConfigError;
-use crate::ops::control::{Control, ControlError, RUN_DIR, SocketFile};
-use crate::ops::interface::Interface;
-use crate::ops::logging;
-use crate::ops::metrics::{Endpoint, Shown};
-use crate::ops::notify::Notifier;
-use crate::ops::privileges::{PrivilegesError, drop_all_but};
 use crate::path::shim::StartError;
+use crate::system::interface::Interface;
+use crate::system::notify::Notifier;
+use crate::system::privileges::{PrivilegesError, drop_all_but};
+use crate::telemetry::control::{Control, ControlError, RUN_DIR, SocketFile};
+use crate::telemetry::logging;
+use crate::telemetry::metrics::{Endpoint, Shown};
 
 /// The time after a thread's last sign of life until frames go to the kernel.
 pub const LIMIT: Duration = Duration::from_millis(100);

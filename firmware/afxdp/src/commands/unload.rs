@@ -14,10 +14,10 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::CommandError;
 use super::arguments::seconds;
-use crate::ops::control::{self, ControlError, RUN_DIR};
-use crate::ops::holders::{Holder, holders};
-use crate::ops::netlink::link::Link;
-use crate::ops::privileges::as_root;
+use crate::system::holders::{Holder, holders};
+use crate::system::netlink::link::Link;
+use crate::system::privileges::as_root;
+use crate::telemetry::control::{self, ControlError, RUN_DIR};
 
 /// Ends the gradwire-xdp that serves an interface, shim or aggregator, also if it hangs, and clears
 /// up after one that crashed.

@@ -14,13 +14,13 @@ use gradwire::wire::chunk::{Limits, MAX_BLOCKS};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::config::{JOBS, Mode, ZeroCopy};
-use crate::ops::interface::Interface;
-use crate::ops::telemetry::{AggregatorReport, Board, Bound, PortStatus};
 use crate::path::device::Queues;
 use crate::path::program::{AggregatorAddress, Kept, Program};
 use crate::path::shim::{PATIENCE, StartError, attach, check_mtu, check_mtu_before, may_bind};
 use crate::path::worker::{BATCH, DRAIN, IDLE, RETRY, monotonic_ns, wait};
 use crate::path::xsk::Binding;
+use crate::system::interface::Interface;
+use crate::telemetry::{AggregatorReport, Board, Bound, PortStatus};
 
 /// Chunks of a job that it has room for: two windows.
 const SLOTS: usize = 2 * Limits::MOST.window as usize;

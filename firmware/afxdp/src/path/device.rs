@@ -9,10 +9,10 @@ use gradwire::forward::{Buffer, Device, Port};
 use gradwire::kernels::Kernel;
 use gradwire::wire::rewrite::complete_checksum;
 
-use crate::ops::telemetry::{Bound, RingStats};
 use crate::path::mapped::{Chunk, Frames, Lent};
 use crate::path::progress::{self, Progress};
 use crate::path::xsk::{Binding, HEADROOM, RING_LEN, Sent, Socket};
+use crate::telemetry::{Bound, RingStats};
 
 /// Chunks for each socket: its fill and receive rings full, and its transmit and completion rings.
 const CHUNKS_PER_SOCKET: u32 = 3 * RING_LEN;

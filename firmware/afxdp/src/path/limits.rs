@@ -3,7 +3,8 @@
 use aya::util::KernelVersion;
 
 use crate::config::ZeroCopy;
-use crate::ops::telemetry::{Attached, Bound};
+use crate::system::interface::Attached;
+use crate::telemetry::Bound;
 
 /// Bytes of an Ethernet header, which the MTU does not count.
 const ETHERNET_LEN: u32 = 14;

@@ -14,11 +14,12 @@ use aya::{Ebpf, EbpfError, EbpfLoader};
 use gradwire::forward::Port;
 use gradwire::rules::{Alignment, Framing, Handshake, Rules};
 
-use crate::ops::interface::{Interface, InterfaceError, MAX_QUEUES, bridge_port, stations};
-use crate::ops::netlink::link::why_no_xdp;
-use crate::ops::telemetry::{Attached, KeptStats};
 use crate::path::mapped::{Mapping, ask_for_reasons};
 use crate::path::xsk::Socket;
+use crate::system::interface::Attached;
+use crate::system::interface::{Interface, InterfaceError, MAX_QUEUES, bridge_port, stations};
+use crate::system::netlink::link::why_no_xdp;
+use crate::telemetry::KeptStats;
 
 /// `bpf/gradwire.c`, compiled by `bpf/build`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/gradwire.o");

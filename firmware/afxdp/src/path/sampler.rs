@@ -5,7 +5,7 @@ use gradwire::engine::Coded;
 use gradwire::kernels::Kernel;
 use gradwire::rules::MAX_RULES;
 
-use crate::ops::telemetry::Sampled;
+use crate::telemetry::Sampled;
 
 /// One of so many compressed frames is looked at, and the first. To restore a frame takes less than
 /// to compress it.

@@ -11,17 +11,18 @@ use gradwire::rules::Rules;
 use tracing::{info, warn};
 
 use crate::config::{Config, Mode as WantedMode, ZeroCopy};
-use crate::ops::filters;
-use crate::ops::interface::{CUT_SEGMENTS, Interface, InterfaceError, MAX_QUEUES};
-use crate::ops::netlink::generic::{XdpFeatures, xdp_features};
-use crate::ops::netlink::link::Link;
-use crate::ops::port_settings::Settings;
-use crate::ops::telemetry::{Attached, Bound, PerPort, PortStatus, Telemetry};
 use crate::path::device::Queues;
 use crate::path::limits::{self, Asked};
 use crate::path::program::{FollowError, Program, ProgramLoadError};
 use crate::path::worker::{Duties, ThreadOrders, Worker};
 use crate::path::xsk::Binding;
+use crate::system::filters;
+use crate::system::interface::Attached;
+use crate::system::interface::{CUT_SEGMENTS, Interface, InterfaceError, MAX_QUEUES};
+use crate::system::netlink::generic::{XdpFeatures, xdp_features};
+use crate::system::netlink::link::Link;
+use crate::system::port_settings::Settings;
+use crate::telemetry::{Bound, PerPort, PortStatus, Telemetry};
 
 /// Sets of each thread's flow table.
 pub const SETS: usize = 1024;

@@ -15,10 +15,10 @@ use gradwire::rules::Rules;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::ops::telemetry::{Board, Checked, PerPort, QueueReport};
 use crate::path::device::Queues;
 use crate::path::program::Kept;
 use crate::path::sampler::Sampler;
+use crate::telemetry::{Board, Checked, PerPort, QueueReport};
 
 /// Frames that are taken from a port before it is the other's turn: what the kernel's drivers take,
 /// too.

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use gradwire::forward::{Buffer, Device, Port};
 use gradwire::wire::frame::MAX_LINK_LEN;
-use gradwire_xdp::ops::telemetry::Bound;
 use gradwire_xdp::path::device::Queues;
 use gradwire_xdp::path::worker::monotonic_ns;
 use gradwire_xdp::path::xsk::Binding;
+use gradwire_xdp::telemetry::Bound;
 
 use super::{Lab, Side};
 

@@ -5,8 +5,8 @@ use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use gradwire_xdp::ops::control::{RUN_DIR, query, socket_path};
-use gradwire_xdp::ops::telemetry::{Outcomes, Snapshot};
+use gradwire_xdp::telemetry::control::{RUN_DIR, query, socket_path};
+use gradwire_xdp::telemetry::{Outcomes, Snapshot};
 use rustix::process::Signal;
 
 use super::process::Process;

@@ -13,10 +13,10 @@ use super::facts::{GatherError, PortFacts, SystemFacts, read};
 use super::finding::{Finding, word};
 use super::{network, offloads, ports, system};
 use crate::config::AggregatorConfig;
-use crate::ops::control;
-use crate::ops::netlink::address::{self, Held};
-use crate::ops::netlink::link::Link;
-use crate::ops::telemetry::AggregatorSnapshot;
+use crate::system::netlink::address::{self, Held};
+use crate::system::netlink::link::Link;
+use crate::telemetry::AggregatorSnapshot;
+use crate::telemetry::control;
 
 /// The time that a host gets to answer who it is.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -9,13 +9,13 @@ use std::thread;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use crate::ops::control;
-use crate::ops::filters;
-use crate::ops::holders::{Holder, holders};
-use crate::ops::interface::added_queues;
-use crate::ops::netlink::generic::{self, Offload, XdpFeatures};
-use crate::ops::netlink::link::Link;
-use crate::ops::telemetry::{PerPort, PortStatus, Snapshot};
+use crate::system::filters;
+use crate::system::holders::{Holder, holders};
+use crate::system::interface::added_queues;
+use crate::system::netlink::generic::{self, Offload, XdpFeatures};
+use crate::system::netlink::link::Link;
+use crate::telemetry::control;
+use crate::telemetry::{PerPort, PortStatus, Snapshot};
 
 /// Why facts could not be gathered.
 #[derive(Debug, thiserror::Error)]

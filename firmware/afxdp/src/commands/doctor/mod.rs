@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::{CommandError, Outcome};
 use crate::config::{AggregatorConfig, AggregatorOptions, Config};
-use crate::ops::control::RUN_DIR;
+use crate::telemetry::control::RUN_DIR;
 
 mod aggregator;
 mod facts;

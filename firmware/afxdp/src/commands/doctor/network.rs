@@ -6,7 +6,7 @@ use gradwire::rules::{ECN, Framing};
 use super::facts::{Facts, PortFacts};
 use super::finding::{Finding, word};
 use crate::config::Config;
-use crate::ops::netlink::link::{FORWARDING, Link};
+use crate::system::netlink::link::{FORWARDING, Link};
 
 /// Queueing disciplines that people set to limit or delay traffic.
 const SHAPING: &[&str] = &["tbf", "htb", "hfsc", "cbq", "cake", "netem", "drr", "red", "ets", "prio"];

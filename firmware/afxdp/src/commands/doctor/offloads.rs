@@ -4,8 +4,8 @@ use super::facts::{Facts, PortFacts};
 use super::finding::{Finding, word};
 use super::ports;
 use crate::config::Config;
-use crate::ops::interface::CUT_SEGMENTS;
-use crate::ops::telemetry::Attached;
+use crate::system::interface::Attached;
+use crate::system::interface::CUT_SEGMENTS;
 
 /// The driver of a virtual machine's card: its host merges segments, and cuts them again for the
 /// machine if it is told to.
@@ -137,8 +137,8 @@ mod tests {
     use crate::commands::doctor::Status;
     use crate::commands::doctor::ports::tests::{healthy, served};
     use crate::config::Mode;
-    use crate::ops::netlink::generic::Offload;
-    use crate::ops::telemetry::Bound;
+    use crate::system::netlink::generic::Offload;
+    use crate::telemetry::Bound;
 
     fn checked(offload: &str, mode: Mode) -> Vec<(String, Status, Option<String>)> {
         let mut facts = healthy();

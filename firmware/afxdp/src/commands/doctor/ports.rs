@@ -6,10 +6,11 @@ use super::facts::{Facts, PortFacts};
 use super::finding::{Finding, word};
 use super::offloads;
 use crate::config::{Config, Mode, ZeroCopy};
-use crate::ops::interface::{MAX_QUEUES, fewer_queues};
-use crate::ops::netlink::link::Link;
-use crate::ops::telemetry::{Attached, Bound, PortStatus};
 use crate::path::limits::{Asked, asked, largest_mtu};
+use crate::system::interface::Attached;
+use crate::system::interface::{MAX_QUEUES, fewer_queues};
+use crate::system::netlink::link::Link;
+use crate::telemetry::{Bound, PortStatus};
 
 pub(super) fn check(facts: &Facts, config: &Config, findings: &mut Vec<Finding>) {
     let (host, network) = (&facts.ports.host, &facts.ports.network);
@@ -272,10 +273,10 @@ pub(in crate::commands::doctor) mod tests {
 
     use super::*;
     use crate::commands::doctor::{Status, SystemFacts, examine};
-    use crate::ops::holders::Holder;
-    use crate::ops::netlink::generic::{Offload, XdpFeatures};
-    use crate::ops::netlink::link::FORWARDING;
-    use crate::ops::telemetry::PerPort;
+    use crate::system::holders::Holder;
+    use crate::system::netlink::generic::{Offload, XdpFeatures};
+    use crate::system::netlink::link::FORWARDING;
+    use crate::telemetry::PerPort;
 
     fn port(name: &str, index: u32, driver: &str) -> PortFacts {
         let bridge = Link { index: 9, name: "br0".to_owned(), kind: "bridge".to_owned(), ..Link::default() };

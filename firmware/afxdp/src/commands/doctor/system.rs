@@ -5,10 +5,10 @@ use rustix::thread::CapabilitySet;
 use super::facts::{Facts, PortFacts, SystemFacts};
 use super::finding::{Finding, word};
 use crate::config::Config;
-use crate::ops::netlink::generic::XdpFeatures;
-use crate::ops::privileges::NEEDED;
-use crate::ops::telemetry::{Bound, PerPort};
 use crate::path::device::Queues;
+use crate::system::netlink::generic::XdpFeatures;
+use crate::system::privileges::NEEDED;
+use crate::telemetry::{Bound, PerPort};
 use gradwire::wire::frame::MAX_LINK_LEN;
 
 /// The first kernel whose AF_XDP sockets of two devices can share memory.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::report::{duration, number, port};
 use super::table::Table;
-use crate::ops::telemetry::AggregatorSnapshot;
+use crate::telemetry::AggregatorSnapshot;
 
 /// An aggregator as text: where it is, its jobs, and what came and what became of it. Counts of
 /// nothing are left out.
@@ -49,7 +49,7 @@ fn counts(of: &'static str, counts: &BTreeMap<String, u64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::telemetry::tests::aggregator_example;
+    use crate::telemetry::tests::aggregator_example;
 
     #[test]
     fn the_text_has_the_aggregators_address_and_its_sums() {

@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 
 use super::arguments::seconds;
 use super::{CommandError, Outcome};
-use crate::ops::control::{self, ControlError, RUN_DIR};
-use crate::ops::telemetry::{AggregatorSnapshot, Snapshot};
+use crate::telemetry::control::{self, ControlError, RUN_DIR};
+use crate::telemetry::{AggregatorSnapshot, Snapshot};
 
 mod aggregator;
 mod report;
@@ -156,9 +156,9 @@ impl Screen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::control::Control;
-    use crate::ops::telemetry::tests::{aggregator_example, example};
     use crate::scratch::Scratch;
+    use crate::telemetry::control::Control;
+    use crate::telemetry::tests::{aggregator_example, example};
 
     fn asked(run_dir: &Scratch, change: impl FnOnce(&mut StatusArgs)) -> (Outcome, String) {
         let mut args = StatusArgs {

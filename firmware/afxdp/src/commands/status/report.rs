@@ -7,7 +7,7 @@ use gradwire::flow::Negotiation;
 use gradwire::verdict::TaggedTraffic;
 
 use super::table::Table;
-use crate::ops::telemetry::{
+use crate::telemetry::{
     Bound, Outcomes, PortStatus, QueueStatus, RuleStatus, Snapshot, Usefulness, percent_lost,
 };
 
@@ -232,7 +232,7 @@ pub(super) fn duration(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::telemetry::tests::example;
+    use crate::telemetry::tests::example;
 
     /// The cells of the first line that starts with `start`.
     fn cells<'a>(text: &'a str, start: &str) -> Vec<&'a str> {

@@ -11,7 +11,7 @@ use super::report::TestReport;
 use super::send::{Amount, Sending, Session, Stream};
 use super::{SendArgs, TrafficError};
 use crate::commands::status::{Table, number};
-use crate::ops::telemetry::Snapshot;
+use crate::telemetry::Snapshot;
 
 /// The way of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -421,7 +421,7 @@ mod tests {
 
     #[test]
     fn the_card_is_that_of_the_named_shim() {
-        let mut shim = crate::ops::telemetry::tests::example();
+        let mut shim = crate::telemetry::tests::example();
         shim.sent_bytes.network = Some(7);
         assert_eq!(sent_by_card(&[shim.clone()], "veth0/eth0"), Some(7));
         assert_eq!(sent_by_card(&[shim], "veth1/eth0"), None);

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::arguments::seconds;
 use super::{CommandError, Outcome};
-use crate::ops::control::RUN_DIR;
+use crate::telemetry::control::RUN_DIR;
 
 mod baseline;
 mod protocol;

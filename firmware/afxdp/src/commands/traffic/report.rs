@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::protocol::{Arrived, Plan};
 use super::shims::OnTheWire;
 use super::verify::Wrong;
-use crate::ops::telemetry::percent_lost;
+use crate::telemetry::percent_lost;
 
 /// The result of one end of a test that came to its end.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -12,7 +12,7 @@ use super::shims::{OnTheWire, answering, bound_for};
 use super::sockets::{connect_tagged, with_port};
 use super::values::Values;
 use super::{DEFAULT_BOUND, SendArgs, TrafficError};
-use crate::ops::telemetry::Snapshot;
+use crate::telemetry::Snapshot;
 
 /// Bytes of one call, at most.
 const PIECE: usize = 1 << 18;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::ops::control::{self, ControlError};
-use crate::ops::telemetry::{FlowStatus, Snapshot};
+use crate::telemetry::control::{self, ControlError};
+use crate::telemetry::{FlowStatus, Snapshot};
 
 /// Every shim that answers on this machine. None if there is no folder, or this user may not ask: a
 /// container sees no shim of its host. One whose threads are late to answer is asked again, for as
@@ -116,7 +116,7 @@ fn plain(mut address: SocketAddr) -> SocketAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::telemetry::tests::example;
+    use crate::telemetry::tests::example;
 
     fn address(text: &str) -> SocketAddr {
         text.parse().unwrap()

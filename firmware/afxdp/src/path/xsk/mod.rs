@@ -22,8 +22,8 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
 };
 
-use crate::ops::telemetry::Bound;
 use crate::path::mapped::{Frames, Lent, Memory, Returned, prefer_busy_poll};
+use crate::telemetry::Bound;
 
 mod ring;
 

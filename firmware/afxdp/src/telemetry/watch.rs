@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use tracing::{debug, info, warn};
 
-use crate::ops::telemetry::{Bound, FlowStatus, KeptStats, LossStats, Outcomes, PerPort, Snapshot};
+use crate::telemetry::{Bound, FlowStatus, KeptStats, LossStats, Outcomes, PerPort, Snapshot};
 
 /// So many messages of one kind are logged in a [`WINDOW_MS`]; of the others, their number.
 const MOST: u64 = 5;
@@ -387,7 +387,7 @@ fn remedy(what: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::telemetry::tests::example;
+    use crate::telemetry::tests::example;
     use gradwire::verdict::TaggedTraffic;
 
     /// All is well, at this time.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::ops::telemetry::{AggregatorSnapshot, Snapshot, Usefulness};
+use crate::telemetry::{AggregatorSnapshot, Snapshot, Usefulness};
 
 /// Renders the version, the savings, and the addresses of the metrics. One page, which loads
 /// nothing.
@@ -63,7 +63,7 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::telemetry::tests::example;
+    use crate::telemetry::tests::example;
 
     #[test]
     fn the_page_says_what_runs_and_what_it_saved() {

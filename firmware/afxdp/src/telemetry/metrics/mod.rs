@@ -6,8 +6,8 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::thread;
 
-use crate::ops::server::{self, Request, Terms, patience};
-use crate::ops::telemetry::{AggregatorSnapshot, Snapshot};
+use crate::telemetry::server::{self, Request, Terms, patience};
+use crate::telemetry::{AggregatorSnapshot, Snapshot};
 
 mod aggregator;
 mod exposition;
@@ -143,8 +143,8 @@ mod tests {
     use std::net::TcpStream;
 
     use super::*;
-    use crate::ops::server::MAX_CLIENTS;
-    use crate::ops::telemetry::tests::example;
+    use crate::telemetry::server::MAX_CLIENTS;
+    use crate::telemetry::tests::example;
 
     fn ask(address: SocketAddr, request: &[u8]) -> String {
         let mut client = TcpStream::connect(address).unwrap();

@@ -1,6 +1,7 @@
 //! Telemetry of a running shim. A queue thread fills a [`QueueReport`] when the [`Board`] asks for
-//! it; of all reports together [`Telemetry::snapshot`] makes a [`Snapshot`], which goes through the
-//! control socket.
+//! it; of all reports together [`Telemetry::snapshot`] makes a [`Snapshot`]. It goes through the
+//! [`control`] socket, and out as [`metrics`]; [`watch`] compares it with the one before, and logs
+//! changes.
 
 use std::ops::Add as _;
 use std::path::PathBuf;
@@ -12,24 +13,27 @@ use std::time::Instant;
 use gradwire::rules::{Rule, Rules};
 use gradwire::verdict::TaggedTraffic;
 
-use crate::ops::interface::sent_bytes;
+use crate::system::interface::sent_bytes;
 
 mod aggregator;
 mod board;
+pub mod control;
+pub mod logging;
+pub mod metrics;
 mod per_port;
 mod report;
 mod sampled;
+mod server;
 mod snapshot;
 mod verdict;
+pub mod watch;
 
 pub use aggregator::{AggregatorReport, AggregatorSnapshot, AggregatorTelemetry, JobStatus};
 pub use board::{Board, PATIENCE};
 pub use per_port::PerPort;
 pub use report::{Checked, FLOWS_LISTED, KeptStats, QueueReport, RingStats};
 pub use sampled::{Sampled, percent_lost};
-pub use snapshot::{
-    Attached, Bound, FlowStatus, LossStats, Outcomes, PortStatus, QueueStatus, RuleStatus, Snapshot,
-};
+pub use snapshot::{Bound, FlowStatus, LossStats, Outcomes, PortStatus, QueueStatus, RuleStatus, Snapshot};
 pub use verdict::Usefulness;
 
 /// All that a shim tells, and what of it stays the same while it runs.
@@ -121,6 +125,7 @@ pub(crate) mod tests {
     use gradwire::verdict::{Change, DropReason, PassReason};
 
     use super::*;
+    use crate::system::interface::Attached;
 
     fn port(name: &str, index: u32) -> PortStatus {
         PortStatus {

@@ -1,8 +1,7 @@
 //! Settings of a port that an operator may change while the shim runs.
 
-use crate::ops::interface::{Interface, mtu, receive_queues};
-use crate::ops::netlink::generic::offloads;
-use crate::ops::telemetry::Attached;
+use crate::system::interface::{Attached, Interface, mtu, receive_queues};
+use crate::system::netlink::generic::offloads;
 
 /// Offloads that change frames before the XDP program sees them: merged segments, and VLAN tags
 /// beside the frame.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::ioctl_fionbio;
 
-use crate::ops::logging::Rarely;
+use crate::telemetry::logging::Rarely;
 
 /// The most clients at once. The oldest makes room for one more: a client that means it has asked
 /// by then.

@@ -1,7 +1,7 @@
 //! An aggregator's snapshot in Prometheus' text exposition format.
 
 use super::exposition::Page;
-use crate::ops::telemetry::{AggregatorSnapshot, RingStats};
+use crate::telemetry::{AggregatorSnapshot, RingStats};
 
 /// All of a snapshot's numbers; those of jobs are summed up, because over time jobs have any
 /// number.
@@ -65,8 +65,8 @@ pub(super) fn render(aggregator: &AggregatorSnapshot) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::metrics::exposition::tests::samples;
-    use crate::ops::telemetry::tests::aggregator_example;
+    use crate::telemetry::metrics::exposition::tests::samples;
+    use crate::telemetry::tests::aggregator_example;
 
     #[test]
     fn every_count_of_an_aggregator_is_there_once() {

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Write as _};
 
-use crate::ops::telemetry::{
+use crate::telemetry::{
     KeptStats, LossStats, Outcomes, PerPort, RingStats, RuleStatus, Snapshot, Usefulness,
 };
 
@@ -207,10 +207,10 @@ pub(super) mod tests {
     use std::collections::{HashMap, HashSet};
 
     use super::*;
-    use crate::ops::telemetry::tests::example;
+    use crate::telemetry::tests::example;
 
     /// A reader of the exposition format: samples by name and labels, each under its family's type.
-    pub(in crate::ops::metrics) fn samples(page: &str) -> HashMap<String, f64> {
+    pub(in crate::telemetry::metrics) fn samples(page: &str) -> HashMap<String, f64> {
         let mut families = HashSet::new();
         let mut family = String::new();
         let mut samples = HashMap::new();

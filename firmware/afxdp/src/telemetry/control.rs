@@ -14,9 +14,9 @@ use rustix::process::Pid;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::ops::privileges::as_root;
-use crate::ops::server::{self, Request, Terms, patience};
-use crate::ops::telemetry;
+use crate::system::privileges::as_root;
+use crate::telemetry;
+use crate::telemetry::server::{self, Request, Terms, patience};
 
 /// The folder of control sockets, unless an option names another.
 pub const RUN_DIR: &str = "/run/gradwire-xdp";
@@ -280,9 +280,9 @@ mod tests {
     use std::process;
 
     use super::*;
-    use crate::ops::telemetry::Snapshot;
-    use crate::ops::telemetry::tests::example;
     use crate::scratch::Scratch;
+    use crate::telemetry::Snapshot;
+    use crate::telemetry::tests::example;
 
     #[test]
     fn a_snapshot_comes_through_the_socket() {

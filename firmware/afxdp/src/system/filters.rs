@@ -4,8 +4,8 @@
 use std::io;
 use std::path::Path;
 
-use crate::ops::netlink::filter::{BRIDGE, Chain, chains, has_traffic_filter};
-use crate::ops::netlink::link::{BLOCKING, Link};
+use crate::system::netlink::filter::{BRIDGE, Chain, chains, has_traffic_filter};
+use crate::system::netlink::link::{BLOCKING, Link};
 
 /// Hooks of the bridge family that forwarded frames come by: `NF_BR_PRE_ROUTING`, `NF_BR_FORWARD`,
 /// `NF_BR_POST_ROUTING`.

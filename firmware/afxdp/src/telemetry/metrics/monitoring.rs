@@ -7,7 +7,7 @@ use std::fs;
 use serde_json::Value;
 
 use super::{aggregator, render};
-use crate::ops::telemetry::tests::{aggregator_example, example};
+use crate::telemetry::tests::{aggregator_example, example};
 
 /// The metrics that shims and aggregators export: the values of each label of each metric.
 fn exported() -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {

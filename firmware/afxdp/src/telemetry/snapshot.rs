@@ -11,30 +11,11 @@ use gradwire::rules::Rule;
 use gradwire::verdict::{Change, Counters, DropReason, PassReason, TaggedTraffic};
 use serde::{Deserialize, Serialize};
 
+use crate::system::interface::Attached;
+
 use super::per_port::PerPort;
 use super::report::{FlowReport, KeptStats, QueueReport, RingStats};
 use super::sampled::Sampled;
-
-/// The attachment of an XDP program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Attached {
-    /// In the driver.
-    Native,
-    /// In the kernel's generic path.
-    Generic,
-}
-
-impl Attached {
-    /// Its name, as `mode` in a configuration has it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Native => "native",
-            Self::Generic => "generic",
-        }
-    }
-}
 
 /// The way of frames from the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,8 +9,28 @@ use std::str::FromStr;
 use gradwire::wire::frame::MAX_LINK_LEN;
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use serde::{Deserialize, Serialize};
 
-use crate::ops::telemetry::Attached;
+/// The attachment of an XDP program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Attached {
+    /// In the driver.
+    Native,
+    /// In the kernel's generic path.
+    Generic,
+}
+
+impl Attached {
+    /// Its name, as `mode` in a configuration has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Generic => "generic",
+        }
+    }
+}
 
 /// The most queues of one port (`QUEUES` in `bpf/gradwire.c`).
 pub const MAX_QUEUES: u32 = 64;
