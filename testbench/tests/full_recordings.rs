@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use gradwire::codec::Split;
 use gradwire::kernels::Kernel;
 use gradwire::rules::{Framing, Rule};
+use gradwire_testbench::cmd::args::codec::Codec;
 use gradwire_testbench::cmd::check::{DEFAULT_BOUNDS, Scale, measure_all};
-use gradwire_testbench::cmd::codec::Codec;
 use gradwire_testbench::input::recordings::load;
 use support::{capture, check_streams, files, full_recordings, published, replayed, replayed_with, sha256};
 

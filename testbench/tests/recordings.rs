@@ -8,8 +8,8 @@ use gradwire::codec::Split;
 use gradwire::kernels::Kernel;
 use gradwire::rules::{Framing, Rule};
 use gradwire_testbench::check::Shares;
+use gradwire_testbench::cmd::args::codec::Codec;
 use gradwire_testbench::cmd::check::{DEFAULT_BOUNDS, Scale, measure_all};
-use gradwire_testbench::cmd::codec::Codec;
 use gradwire_testbench::input::recordings::{CAPTURES, GRADIENTS, builtin};
 use support::{capture, check_streams, files, published, recordings, replayed, replayed_with, sha256};
 

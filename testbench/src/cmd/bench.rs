@@ -4,7 +4,7 @@ use std::io::Write;
 
 use gradwire::kernels::Kernel;
 
-use super::kernel::KernelArg;
+use super::args::kernel::KernelArg;
 use crate::bench::{self, Effort, HAS_PEERS};
 use crate::error::{Error, Outcome};
 use crate::report;

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use gradwire::kernels::Kernel;
 use serde::Serialize;
 
-use super::codec::{Codec, CodecChoice, exponent};
-use super::kernel::KernelArg;
+use super::args::codec::{Codec, CodecChoice, exponent};
+use super::args::kernel::KernelArg;
 use crate::check::{Measured, measure};
 use crate::error::{Error, Outcome};
 use crate::input::recordings::{self, Recording};

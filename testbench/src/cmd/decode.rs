@@ -9,7 +9,7 @@ use gradwire::codec::{Class, DecodeError, LANES, MAX_GROUP_LEN, TAGS_LEN, VALUE_
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 
-use super::codec::{CodecArgs, open, read_full};
+use super::args::codec::{CodecArgs, open, read_full};
 use crate::error::{Error, Outcome};
 use crate::input::coded::{HEADER_LEN, Header};
 use crate::input::recordings::{STDIN, display};

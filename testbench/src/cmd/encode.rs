@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use gradwire::codec::VALUE_LEN;
 use gradwire::codec::bit_plane::SECTION_VALUES;
 
-use super::codec::{CodecArgs, open, read_full};
+use super::args::codec::{CodecArgs, open, read_full};
 use crate::error::{Error, Outcome};
 use crate::input::coded::{HEADER_LEN, Header};
 use crate::input::known;

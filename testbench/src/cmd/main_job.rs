@@ -7,8 +7,8 @@ use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 use gradwire::rules::{Framing, Handshake, Rule};
 
+use super::args::codec::Codec;
 use super::check::{DEFAULT_BOUNDS, Scale, measure_all};
-use super::codec::Codec;
 use super::replay::replay;
 use crate::error::{Error, Outcome};
 use crate::input::Capture;

@@ -1,5 +1,5 @@
-//! The subcommands of `gradwire`, one file each. Data goes to the output given, talk to standard
-//! error.
+//! The subcommands of `gradwire`, one file each, and in `args` what several of them take. Data goes to
+//! the output given, talk to standard error.
 
 use std::io::Write;
 
@@ -11,18 +11,15 @@ use crate::error::{Error, Outcome};
 pub mod advise;
 pub mod aggregate;
 pub mod allreduce;
+pub mod args;
 pub mod bench;
 pub mod check;
-pub mod codec;
 pub mod completions;
 pub mod decode;
 pub mod encode;
-pub mod kernel;
 pub mod main_job;
 pub mod man;
-pub mod model;
 pub mod plan;
-pub mod quantity;
 pub mod replay;
 pub mod simulate;
 pub mod softcore;

@@ -14,9 +14,9 @@ use gradwire_simulator::planner::in_network::{Bottleneck, InNetwork};
 use gradwire_simulator::planner::{Plan, Planner};
 use serde::Serialize;
 
-use super::codec::bound;
-use super::model::{TimesArgs, model};
-use super::quantity::{rate, scaled, time};
+use super::args::codec::bound;
+use super::args::model::{TimesArgs, model};
+use super::args::quantity::{rate, scaled, time};
 use crate::bench::costs::{self, Sends};
 use crate::error::{Error, Outcome};
 use crate::input::recordings;

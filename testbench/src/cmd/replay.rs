@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use gradwire::rules::{Alignment, DEFAULT_TOS, ECN, Framing, Handshake, Heuristic, Rule};
 
-use super::codec::CodecArgs;
+use super::args::codec::CodecArgs;
 use crate::error::{Error, Outcome};
 use crate::from_wire::{from_wire, rule_of};
 use crate::input::recordings::{display, read};

@@ -11,7 +11,7 @@ use super::Args;
 use super::cluster::{Cluster, Times};
 use super::sizes::{coded, summed};
 use crate::check::{Shares, measure};
-use crate::cmd::model::{model, open, stem};
+use crate::cmd::args::model::{model, open, stem};
 use crate::error::Error;
 use crate::input::recordings::{self, Recording};
 use crate::report::ProgressBar;

@@ -9,8 +9,8 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use self::advice::{Advice, advise};
-use super::model::TimesArgs;
-use super::quantity::{rate, time};
+use super::args::model::TimesArgs;
+use super::args::quantity::{rate, time};
 use crate::error::{Error, Outcome};
 use crate::report;
 use crate::report::page as html;

@@ -18,8 +18,8 @@ use gradwire_collectives::{
 use serde::Serialize;
 
 use self::in_network::{AggregatorPlace, LocalAggregator, Summed};
-use super::model::model;
-use super::quantity;
+use super::args::model::model;
+use super::args::quantity;
 use crate::error::{Error, Outcome};
 use crate::report;
 

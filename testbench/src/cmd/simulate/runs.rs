@@ -10,8 +10,8 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::bench::costs;
-use crate::cmd::model::{TimesArgs, model, open, stem};
-use crate::cmd::quantity::{pair, plain, rate, scaled, time};
+use crate::cmd::args::model::{TimesArgs, model, open, stem};
+use crate::cmd::args::quantity::{pair, plain, rate, scaled, time};
 use crate::error::Error;
 use crate::input::recordings;
 use crate::report::ProgressBar;

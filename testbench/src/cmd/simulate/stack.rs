@@ -9,8 +9,8 @@ use gradwire_simulator::{Mechanism, Packets, Scenario, picos};
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::cmd::model::{TimesArgs, model};
-use crate::cmd::quantity::{pair, plain, rate, time};
+use crate::cmd::args::model::{TimesArgs, model};
+use crate::cmd::args::quantity::{pair, plain, rate, time};
 use crate::error::{Error, Outcome};
 use crate::report;
 use crate::report::{ProgressBar, Table};

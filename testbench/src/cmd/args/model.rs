@@ -21,7 +21,7 @@ pub struct TimesArgs {
 
 impl TimesArgs {
     /// `model` with these times, if they are given.
-    pub(super) fn of(self, model: Model) -> Model {
+    pub(in crate::cmd) fn of(self, model: Model) -> Model {
         let (forward, backward) =
             (self.forward.unwrap_or(model.forward), self.backward.unwrap_or(model.backward));
         model.timed(forward, backward)
@@ -32,7 +32,7 @@ impl TimesArgs {
 ///
 /// # Errors
 /// There is neither.
-pub(super) fn model(name: &str) -> Result<Model, Error> {
+pub(in crate::cmd) fn model(name: &str) -> Result<Model, Error> {
     let path = Path::new(name);
     if path.extension().is_none_or(|ending| ending != "csv") {
         return Ok(Model::named(name)?);
@@ -40,10 +40,10 @@ pub(super) fn model(name: &str) -> Result<Model, Error> {
     Ok(Model::from_csv(&stem(path), open(path)?)?)
 }
 
-pub(super) fn stem(path: &Path) -> String {
+pub(in crate::cmd) fn stem(path: &Path) -> String {
     path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned())
 }
 
-pub(super) fn open(path: &Path) -> Result<File, Error> {
+pub(in crate::cmd) fn open(path: &Path) -> Result<File, Error> {
     File::open(path).map_err(|source| Error::io(path.display().to_string(), "read", source))
 }

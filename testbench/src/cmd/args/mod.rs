@@ -1,0 +1,6 @@
+//! Arguments that several subcommands take.
+
+pub mod codec;
+pub mod kernel;
+pub mod model;
+pub mod quantity;
