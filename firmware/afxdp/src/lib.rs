@@ -6,8 +6,8 @@
 //!                             └──────── the rest ───────► bridge ──────────────────┘
 //! ```
 //!
-//! [`path`] is the way of the frames, [`telemetry`] what the shim tells about itself, [`system`] what
-//! it asks of the system, [`commands`] what an operator types, and [`cli`] lists the commands.
+//! [`path`] is the way of the frames, [`telemetry`] what the shim tells about itself, [`system`]
+//! what it asks of the system, [`commands`] what an operator types, and [`cli`] lists the commands.
 
 pub mod cli;
 pub mod commands;

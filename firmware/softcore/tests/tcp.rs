@@ -152,7 +152,7 @@ impl Host {
 
     /// All that the aggregator has to say to a peer that acknowledges it piece by piece, and
     /// whether it ends the connection then.
-    fn receive(&mut self, peer: &mut Peer) -> (String, bool) {
+    fn receive_text(&mut self, peer: &mut Peer) -> (String, bool) {
         let mut text = String::new();
         loop {
             self.settle();
@@ -171,7 +171,7 @@ impl Host {
     }
 
     fn read_to_end(&mut self, peer: &mut Peer) -> String {
-        let (text, is_end) = self.receive(peer);
+        let (text, is_end) = self.receive_text(peer);
         assert!(is_end, "{text}");
         text
     }
@@ -179,7 +179,7 @@ impl Host {
     /// The console's answer to a line.
     fn ask(&mut self, console: &mut Peer, line: &[u8]) -> String {
         self.send(console, ACK, line);
-        self.receive(console).0
+        self.receive_text(console).0
     }
 
     fn metrics(&mut self, number: u8, port: u16) -> String {
@@ -293,7 +293,9 @@ fn the_console_answers_line_by_line() {
     let mut host = Host::new();
     let mut peer = Peer::new(2, 7000, CONSOLE_PORT);
     host.connect(&mut peer);
-    assert!(host.receive(&mut peer).0.ends_with("aggregator 10.0.0.9: help lists commands\r\ngradwire> "));
+    assert!(
+        host.receive_text(&mut peer).0.ends_with("aggregator 10.0.0.9: help lists commands\r\ngradwire> ")
+    );
     // Two lines at once: the second waits for the first one's answer.
     assert_eq!(host.ask(&mut peer, b"jobs now\r\nhe"), "'now' is too much\r\ngradwire> ");
     let printed = host.ask(&mut peer, b"lp\njobs\n");
@@ -322,7 +324,7 @@ fn a_flood_of_syns_leaves_places() {
     assert_eq!(sample(&page, "tcp_total", "displaced"), 100 - 3 + 100 - 2 + 1);
     let mut peer = Peer::new(102, 7000, CONSOLE_PORT);
     host.connect(&mut peer);
-    assert!(host.receive(&mut peer).0.contains("help lists commands"));
+    assert!(host.receive_text(&mut peer).0.contains("help lists commands"));
     assert_eq!(host.wire.free, BUFFERS);
 }
 
@@ -370,7 +372,7 @@ fn a_console_waits_a_minute_for_a_line() {
     let mut host = Host::new();
     let mut peer = Peer::new(1, 5000, CONSOLE_PORT);
     host.connect(&mut peer);
-    host.receive(&mut peer);
+    host.receive_text(&mut peer);
     for _ in 0..3 {
         host.pass(59_000);
         assert_eq!(host.ask(&mut peer, b"jobs\n"), "gradwire> ");

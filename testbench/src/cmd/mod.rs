@@ -1,5 +1,5 @@
-//! The subcommands of `gradwire`, one file each, and in `args` what several of them take. Data goes to
-//! the output given, talk to standard error.
+//! The subcommands of `gradwire`, one file each, and in `args` what several of them take. Data goes
+//! to the output given, talk to standard error.
 
 use std::io::Write;
 

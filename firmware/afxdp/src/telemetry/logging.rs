@@ -36,7 +36,7 @@ impl Rarely {
     }
 }
 
-/// From now on events that `filter` lets through (`info`, `debug`, `gradwire_xdp::telemetry=trace`, ...)
+/// From now on events that `filter` lets through (`info`, `debug`, `gradwire_xdp::path=trace`, ...)
 /// go to standard error. Under systemd without a time: the journal has its own.
 ///
 /// # Errors
