@@ -237,7 +237,7 @@ impl<A: Copy + PartialEq + Hash, const JOBS: usize, const SLOTS: usize, const BL
             | Body::Refuse { .. }
             | Body::Waiting { .. }
             | Body::Missing { .. } => match self.settings.parent {
-                Some(parent) if parent.address == from => self.from_parent(parent, head, body, now),
+                Some(parent) if parent.address == from => self.receive_from_parent(parent, head, body, now),
                 _ => Outcome::Misplaced,
             },
         }
@@ -518,7 +518,7 @@ impl<A: Copy + PartialEq + Hash, const JOBS: usize, const SLOTS: usize, const BL
     }
 
     /// Takes a packet of the parent.
-    fn from_parent(&mut self, parent: Parent<A>, head: Head, body: Body<'_>, now: Millis) -> Outcome {
+    fn receive_from_parent(&mut self, parent: Parent<A>, head: Head, body: Body<'_>, now: Millis) -> Outcome {
         let kernel = self.settings.kernel;
         let Some((place, job)) =
             self.find(head.job).and_then(|place| Some((place, self.jobs.get_mut(place)?)))
