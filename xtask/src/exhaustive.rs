@@ -166,7 +166,7 @@ mod tests {
         let text = "running 1 test\nbit-plane-laws,,,-94,2.0\nbit-plane-laws,,,-10,3.0\n.\n";
         let measured = rows(text, &part).unwrap();
         let expected =
-            "laws,10,3,0,1.0,then,a,m\nbit-plane-laws,,,-94,2.0,now,b,n\nbit-plane-laws,,,-10,3.0,now,b,n\n";
+            "bit-plane-laws,,,-94,2.0,now,b,n\nbit-plane-laws,,,-10,3.0,now,b,n\nlaws,10,3,0,1.0,then,a,m\n";
         assert_eq!(updated(&record, &part, &measured, "now,b,n"), format!("{HEAD}{expected}"));
         assert!(rows(OUTPUT, &part).is_err());
         assert!(rows(text, &Part { tests: &BIT_PLANE, bound: None }).is_err(), "no row of the kernels");

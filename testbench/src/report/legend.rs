@@ -47,7 +47,7 @@ const fn passed(reason: PassReason) -> Option<&'static str> {
             "two starts of the connection were seen, or one that cannot be relied on"
         }
         PassReason::Misaligned => {
-            "the payload starts within a value, which in-place framing or the rule forbids"
+            "the payload starts within a value: in-place framing or the rule forbids it"
         }
         PassReason::NotNegotiated => "the far end's SYN did not advertise that it restores",
         PassReason::TaggedLate => "the connection's SYN was not tagged: tag before connect and listen",
