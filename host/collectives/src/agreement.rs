@@ -10,22 +10,22 @@ use crate::graph::Rank;
 
 /// What a rank says when it is done with an aggregator, or has given up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Vote {
+pub struct Vote {
     /// Does it have all results, or why not?
-    pub(crate) end: End,
+    pub end: End,
     /// The epoch that it would give the next attempt.
-    pub(crate) epoch: u32,
+    pub epoch: u32,
     /// Blocks of 128 values in a chunk, as the aggregator has them; 0 if the rank knows nothing of that.
-    pub(crate) blocks: u8,
+    pub blocks: u8,
     /// It has all chunks before this one.
-    pub(crate) base: u32,
+    pub base: u32,
     /// A bit for each of the chunks from `base` on.
-    pub(crate) later: u64,
+    pub later: u64,
 }
 
 /// How a rank's part ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum End {
+pub enum End {
     /// It has all results.
     Complete = 0,
     /// The aggregator gave no answer.

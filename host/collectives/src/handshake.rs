@@ -25,6 +25,7 @@ use rustix::event::PollFlags;
 
 use crate::failure::LinkError;
 use crate::graph::Rank;
+use crate::header::Purpose;
 use crate::spread::{SPREAD, gather, spread};
 use crate::strategies::MAX_RANKS;
 use crate::stream::{connect, io_error, read_by, wait, write_by};
@@ -37,17 +38,6 @@ pub(crate) const HELLO_LEN: usize = 8 + 1 + 1 + 4 + 4 + token::LEN;
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Handshakes at a time. More than a job's ranks can need at once, and a limit for strangers.
 const MAX_HANDSHAKES: usize = 2 * MAX_RANKS;
-
-/// What a connection is for.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Purpose {
-    /// Between rank 0 and another: failures, signs of life, comparisons.
-    Control = 1,
-    /// Messages of host codecs, in both directions.
-    Data = 2,
-    /// `f32` that the dataplane compresses, from a rank to the next in the ring.
-    Tagged = 3,
-}
 
 /// A connection whose other end proved that it knows the token.
 pub(crate) struct Authenticated {

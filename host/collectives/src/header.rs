@@ -13,6 +13,17 @@ pub(crate) const HEADER_LEN: usize = 96;
 const PLAN_LEN: usize = 40;
 const MAGIC: [u8; 4] = *b"gwc1";
 
+/// The use of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Purpose {
+    /// Between rank 0 and another: failures, signs of life, comparisons.
+    Control = 1,
+    /// Messages of host codecs, in both directions.
+    Data = 2,
+    /// `f32` that the dataplane compresses, from a rank to the next in the ring.
+    Tagged = 3,
+}
+
 /// What a rank says about a message, so that the receiver can tell whether both mean the same.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Header {
@@ -39,10 +50,12 @@ pub(crate) enum Kind {
 
 /// Strategy and codec, as far as they fit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct PlanName([u8; PLAN_LEN]);
+pub struct PlanName([u8; PLAN_LEN]);
 
 impl PlanName {
-    pub(crate) fn new(text: &str) -> Self {
+    /// Cuts the text to 40 bytes.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
         let mut name = [0; PLAN_LEN];
         let len = text.len().min(PLAN_LEN);
         name[..len].copy_from_slice(&text.as_bytes()[..len]);

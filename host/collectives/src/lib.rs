@@ -47,6 +47,7 @@ mod optimizer;
 mod part;
 mod plan;
 mod poll;
+pub mod protocol;
 mod rendezvous;
 mod residuals;
 mod server;

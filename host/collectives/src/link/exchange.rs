@@ -1,19 +1,19 @@
-//! One exchange under way: the jobs of a plan, each of some partitions, driven by what arrives.
+//! One exchange under way: the jobs of a plan, each of some partitions, driven by messages that arrive.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use super::{Decoded, Link, Record};
-use crate::failure::{Failure, LinkError};
-use crate::graph::Rank;
-use crate::header::{HEADER_LEN, Header, Kind, PlanName};
+use super::{Decoded, Record};
+use crate::failure::LinkError;
+use crate::graph::{Message, Rank};
+use crate::header::{HEADER_LEN, PlanName};
 use crate::job::Job;
 use crate::layout::{Hash, Layout};
-use crate::part::{Part, Step, Values};
+use crate::part::{Bytes, Part, Step, Values};
 use crate::plan::{Plan, PlanError};
-use crate::poll::{Command, Event, Expect, ExpectJob, Traffic};
+use crate::poll::Traffic;
+use crate::protocol::{Command, Expect, ExpectJob};
 use crate::residuals::{Residual, Residuals, is_zero};
 use crate::spread::SPREAD;
 
@@ -40,11 +40,11 @@ impl Running {
         layout: &Layout,
         buffer: &[f32],
         residuals: &mut Residuals,
-        link: &Link,
+        (rank, ranks): (Rank, usize),
         keep: bool,
     ) -> Result<Self, LinkError> {
         let parts = (0..job.partitions).map(|partition| {
-            let graph = job.graph(link.ranks, link.rank, partition);
+            let graph = job.graph(ranks, rank, partition);
             Ok(Part::new(graph.map_err(PlanError::from)?, keep))
         });
         let parts: Vec<Part> = parts.collect::<Result<_, LinkError>>()?;
@@ -119,7 +119,7 @@ impl Running {
         }
     }
 
-    pub(super) fn decoded(&self, layout: &Layout) -> Vec<Decoded> {
+    fn decoded(&self, layout: &Layout) -> Vec<Decoded> {
         let parts = self.parts.iter().enumerate();
         let decoded = parts.flat_map(|(at, part)| {
             part.decoded().map(move |(message, bytes)| Decoded {
@@ -133,82 +133,94 @@ impl Running {
     }
 }
 
-/// One exchange under way.
+/// A rank of so many, in the exchange of this number.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) rank: Rank,
+    pub(super) ranks: usize,
+    pub(super) sequence: u64,
+}
+
+/// One exchange under way. It knows no network and no clock: its [commands](Self::commands) go to the protocol, whose events come back.
 pub(super) struct Exchange<'a> {
-    link: &'a Link,
+    place: Place,
     layout: &'a Layout,
     plan: &'a Plan,
     buffer: &'a mut [f32],
-    start: Instant,
-    /// Time that encoding, merging and decoding took.
-    pub(super) compute: Duration,
+    jobs: Vec<Running>,
     /// Jobs and partitions that nothing arrived for yet, in the order of this rank's turns.
     fresh: VecDeque<(usize, usize)>,
     /// Jobs and partitions that something arrived for: the others wait for what comes of it.
     urgent: VecDeque<(usize, usize)>,
-    /// Bytes and messages that the thread was given.
+    /// Partitions that are not done.
+    left: usize,
+    /// What the protocol has to do.
+    pub(super) commands: Vec<Command>,
+    /// Bytes and messages that it was given.
     pub(super) sent: Traffic,
-    pub(super) record: Option<&'a mut Record>,
+    record: Option<&'a mut Record>,
 }
 
 impl<'a> Exchange<'a> {
     pub(super) fn new(
-        link: &'a Link,
+        place: Place,
         layout: &'a Layout,
         plan: &'a Plan,
         buffer: &'a mut [f32],
-        start: Instant,
-        record: Option<&'a mut Record>,
+        jobs: Vec<Running>,
+        mut record: Option<&'a mut Record>,
     ) -> Self {
-        let (fresh, urgent) = (VecDeque::new(), VecDeque::new());
-        let (compute, sent) = (Duration::ZERO, Traffic::default());
-        Self { link, layout, plan, buffer, start, compute, fresh, urgent, sent, record }
+        if let Some(record) = &mut record {
+            record.given = vec![0.0; buffer.len()];
+            record.dropped = vec![0.0; buffer.len()];
+        }
+        let order = |(job, running): (usize, &Running)| {
+            running.job.order(place.ranks, place.rank).map(move |part| (job, part))
+        };
+        let fresh: VecDeque<_> = jobs.iter().enumerate().flat_map(order).collect();
+        let (left, sent) = (fresh.len(), Traffic::default());
+        let (urgent, commands) = (VecDeque::new(), Vec::new());
+        let mut exchange =
+            Self { place, layout, plan, buffer, jobs, fresh, urgent, left, commands, sent, record };
+        // The first messages may be here already, and a server that only receives has nothing else to say.
+        exchange.commands.push(Command::Begin(Arc::new(exchange.expect())));
+        exchange.end_if_done();
+        exchange
     }
 
-    /// Runs all jobs to their ends.
-    pub(super) fn run(&mut self, jobs: &mut [Running]) -> Result<(), Failure> {
-        if let Some(record) = &mut self.record {
-            record.given = vec![0.0; self.buffer.len()];
-            record.dropped = vec![0.0; self.buffer.len()];
+    fn end_if_done(&mut self) {
+        if self.left == 0 {
+            self.commands.push(Command::End);
         }
-        // The first messages may be here already, and a server that only receives wakes the thread with nothing else.
-        self.link.command(Command::Begin(Arc::new(self.expect(jobs))));
-        for (job, running) in jobs.iter().enumerate() {
-            let order = running.job.order(self.link.ranks, self.link.rank);
-            self.fresh.extend(order.map(|part| (job, part)));
-        }
-        let deadline = self.start + self.link.timeout;
-        let mut left = jobs.iter().map(|running| running.parts.len()).sum::<usize>();
-        while left > 0 {
-            while let Ok(event) = self.link.next_event(Instant::now()) {
-                self.arrived(event, jobs)?;
-            }
-            if let Some((job, part)) = self.urgent.pop_front().or_else(|| self.fresh.pop_front()) {
-                left -= usize::from(self.advance(job, part, &mut jobs[job])?);
-                continue;
-            }
-            match self.link.next_event(deadline) {
-                Ok(event) => self.arrived(event, jobs)?,
-                Err(()) => {
-                    let parts = jobs.iter().flat_map(|running| &running.parts);
-                    let mut waiting: Vec<Rank> =
-                        parts.flat_map(Part::awaited).map(|(from, _)| from).collect();
-                    waiting.sort_unstable();
-                    waiting.dedup();
-                    return Err(self.link.late(waiting));
-                }
-            }
-        }
-        self.link.command(Command::End);
-        Ok(())
     }
 
-    fn expect(&self, jobs: &[Running]) -> Expect {
-        let mut messages = vec![0; self.link.ranks];
-        for (from, _) in jobs.iter().flat_map(|running| &running.parts).flat_map(Part::awaited) {
+    pub(super) fn is_done(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Ranks whose messages are missing.
+    pub(super) fn waiting(&self) -> Vec<Rank> {
+        let parts = self.jobs.iter().flat_map(|running| &running.parts);
+        let mut waiting: Vec<Rank> = parts.flat_map(Part::awaited).map(|(from, _)| from).collect();
+        waiting.sort_unstable();
+        waiting.dedup();
+        waiting
+    }
+
+    /// Puts residuals back, and gathered tensors into the buffer.
+    pub(super) fn put_back(self, residuals: &mut Residuals) {
+        if let Some(record) = self.record {
+            record.decoded = self.jobs.iter().flat_map(|running| running.decoded(self.layout)).collect();
+        }
+        self.jobs.into_iter().for_each(|running| running.put_back(self.layout, self.buffer, residuals));
+    }
+
+    fn expect(&self) -> Expect {
+        let mut messages = vec![0; self.place.ranks];
+        for (from, _) in self.jobs.iter().flat_map(|running| &running.parts).flat_map(Part::awaited) {
             messages[from] += 1;
         }
-        let jobs = jobs.iter().map(|running| {
+        let jobs = self.jobs.iter().map(|running| {
             let part = |part| {
                 let values = running.job.part(part).len();
                 (values, running.job.longest(values))
@@ -220,7 +232,7 @@ impl<'a> Exchange<'a> {
             }
         });
         Expect {
-            sequence: self.link.sequence,
+            sequence: self.place.sequence,
             layout: self.layout.hash(),
             values: self.layout.values() as u64,
             order: self.plan.order,
@@ -229,34 +241,41 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    fn arrived(&mut self, event: Event, jobs: &mut [Running]) -> Result<(), Failure> {
-        match event {
-            Event::Arrived { from, job, part, message, body } => {
-                // The thread has checked that there is such a part.
-                if !jobs[job].parts[part].arrived(from, message, body) {
-                    return Err(self.wrong(format!(
-                        "rank {from} sent message {} of part {part}, which nobody waits for",
-                        message.tag
-                    )));
-                }
-                self.urgent.push_back((job, part));
-                Ok(())
-            }
-            Event::Failed(failure) => Err(failure),
-            Event::Halt { number } => {
-                self.link.halted.set(number);
-                Ok(())
-            }
-            Event::Alike | Event::Votes { .. } | Event::Asked(_) => Ok(()),
+    /// Takes a message. The error says what is wrong with it.
+    pub(super) fn arrived(
+        &mut self,
+        from: Rank,
+        job: usize,
+        part: usize,
+        message: Message,
+        body: Bytes,
+    ) -> Result<(), String> {
+        // The protocol has checked that there is such a part.
+        if !self.jobs[job].parts[part].arrived(from, message, body) {
+            let tag = message.tag;
+            return Err(format!("rank {from} sent message {tag} of part {part}, which nobody waits for"));
         }
+        self.urgent.push_back((job, part));
+        Ok(())
     }
 
-    /// Does all that can be done for a partition; is it done?
-    fn advance(&mut self, job: usize, part: usize, running: &mut Running) -> Result<bool, Failure> {
-        if running.parts[part].is_done() {
+    /// Does all that can be done for one partition; `false` if everything waits for messages. The error says what is wrong with one.
+    pub(super) fn advance(&mut self) -> Result<bool, String> {
+        let Some((job, part)) = self.urgent.pop_front().or_else(|| self.fresh.pop_front()) else {
             return Ok(false);
+        };
+        if !self.jobs[job].parts[part].is_done() {
+            self.step(job, part)?;
+            if self.jobs[job].parts[part].is_done() {
+                self.left -= 1;
+                self.end_if_done();
+            }
         }
-        let began = Instant::now();
+        Ok(true)
+    }
+
+    fn step(&mut self, job: usize, part: usize) -> Result<(), String> {
+        let running = &mut self.jobs[job];
         let range = running.job.part(part);
         let tensor =
             running.gathered.is_none().then(|| self.layout.tensors()[running.job.tensors[0]].1.start);
@@ -288,40 +307,25 @@ impl<'a> Exchange<'a> {
         }
         let mut dropped = self.record.is_some().then(|| vec![0.0; sum.len()]);
         let mut values = Values { sum, state, result, dropped: dropped.as_deref_mut() };
-        let seed = seed(self.link.sequence, self.link.rank, job, part);
-        let mut sends = false;
+        let seed = seed(self.place.sequence, self.place.rank, job, part);
         let graph = &mut running.parts[part];
         loop {
             match graph.step(coding.codecs(), &mut values, seed) {
                 Ok(None) => break,
                 Ok(Some(Step::Computed(_))) => {}
                 Ok(Some(Step::Send(to, message, body))) => {
-                    let header = Header {
-                        kind: Kind::Message(message.format),
-                        sequence: self.link.sequence,
-                        layout: self.layout.hash(),
-                        values: self.layout.values() as u64,
-                        job: job as u32,
-                        part: part as u32,
-                        partitions: running.job.partitions as u32,
-                        tag: message.tag,
-                        elements: range.len() as u32,
-                        len: body.len() as u32,
-                        plan: running.plan,
-                    };
                     let bytes = body.len() + HEADER_LEN * if coding.is_tagged() { SPREAD } else { 1 };
                     self.sent.sent_bytes += bytes as u64;
                     self.sent.sent_messages += 1;
                     let big = bytes > self.plan.bulk;
-                    self.link.tell(Command::Send { to, tagged: coding.is_tagged(), header, body, big });
-                    sends = true;
+                    self.commands.push(Command::Send { to, job, part, message, body, big });
                 }
                 Err((message, malformed)) => {
                     let name = &self.layout.tensors()[running.job.tensors[0]].0;
-                    return Err(self.wrong(format!(
+                    return Err(format!(
                         "message {} of tensor '{name}', part {part}, is malformed: {malformed}",
                         message.tag
-                    )));
+                    ));
                 }
             }
         }
@@ -333,17 +337,7 @@ impl<'a> Exchange<'a> {
                 from = rest;
             }
         }
-        self.compute += began.elapsed();
-        if sends {
-            self.link.waker.wake();
-        }
-        Ok(running.parts[part].is_done())
-    }
-
-    /// Tells everybody that something is wrong, and waits for what everybody is told.
-    fn wrong(&self, cause: String) -> Failure {
-        self.link.command(Command::Fail(cause));
-        self.link.verdict()
+        Ok(())
     }
 }
 

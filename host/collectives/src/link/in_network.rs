@@ -19,11 +19,12 @@ use crate::agreement::{Batch, End, Vote, Way, decide, same_chunks};
 use crate::coding::Wire;
 use crate::failure::{Failure, LinkError};
 use crate::graph::{Format, Message, Rank};
-use crate::header::{Header, Kind, PlanName};
+use crate::header::PlanName;
 use crate::layout::Layout;
 use crate::part::Bytes;
 use crate::plan::{Order, Plan};
-use crate::poll::{Command, Event, Expect, ExpectJob, Traffic};
+use crate::poll::Traffic;
+use crate::protocol::{Command, Event, Expect, ExpectJob};
 use crate::sums::{Sums, Wrong};
 
 /// What an exchange with an aggregator in the network came to, at this rank.
@@ -135,13 +136,13 @@ impl Link {
         let attempt = aggregator.attempt(buffer, || {
             while let Ok(event) = self.events.try_recv() {
                 match event {
-                    Event::Halt { number } => self.halted.set(number),
+                    Event::Halt { number } => self.halted = number,
                     Event::Failed(failure) => failed = Some(failure),
                     Event::Arrived { .. } | Event::Alike | Event::Votes { .. } | Event::Asked(_) => {}
                 }
             }
             // The aggregator waits for a rank without end, but this one does not.
-            failed.is_some() || self.halted.get() == number || Instant::now() > deadline
+            failed.is_some() || self.halted == number || Instant::now() > deadline
         });
         if let Some(failure) = failed {
             return Err(failure);
@@ -182,7 +183,7 @@ impl Link {
             match self.next_event(deadline) {
                 Ok(Event::Votes { number, votes }) if number == self.voted => return Ok(votes),
                 Ok(Event::Failed(failure)) => return Err(failure),
-                Ok(Event::Halt { number }) => self.halted.set(number),
+                Ok(Event::Halt { number }) => self.halted = number,
                 Ok(Event::Arrived { .. } | Event::Alike | Event::Votes { .. } | Event::Asked(_)) => {}
                 Err(()) => {
                     return Err(self.late((0..self.ranks).filter(|&rank| rank != self.rank).collect()));
@@ -228,20 +229,8 @@ impl Link {
             messages,
         });
         let send = |link: &Self, to: Rank, part: usize, tag: u32, (format, body): &(Format, Bytes)| {
-            let header = Header {
-                kind: Kind::Message(*format),
-                sequence: link.sequence,
-                layout: layout.hash(),
-                values: layout.values() as u64,
-                job: 0,
-                part: part as u32,
-                partitions: batches.len() as u32,
-                tag,
-                elements: places[part].len() as u32,
-                len: body.len() as u32,
-                plan: name,
-            };
-            link.tell(Command::Send { to, tagged: false, header, body: body.clone(), big: false });
+            let message = Message { tag, format: *format };
+            link.tell(Command::Send { to, job: 0, part, message, body: body.clone(), big: false });
         };
         // By batch that this rank sums: what came, by rank.
         let mut given: BTreeMap<usize, BTreeMap<Rank, (Format, Bytes)>> = BTreeMap::new();
@@ -287,7 +276,7 @@ impl Link {
                 Ok(Event::Arrived { from, part, message, body, .. }) => (from, part, message, body),
                 Ok(Event::Failed(failure)) => return Err(failure),
                 Ok(Event::Halt { number }) => {
-                    self.halted.set(number);
+                    self.halted = number;
                     continue;
                 }
                 Ok(Event::Alike | Event::Votes { .. } | Event::Asked(_)) => continue,
@@ -322,11 +311,5 @@ impl Link {
         }
         self.command(Command::End);
         Ok(())
-    }
-
-    /// Tells everybody that something is wrong, and waits for what everybody is told.
-    fn wrong(&self, cause: String) -> Failure {
-        self.command(Command::Fail(cause));
-        self.verdict()
     }
 }

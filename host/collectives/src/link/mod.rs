@@ -1,6 +1,5 @@
 //! A rank's connections to all others, and the exchange over them.
 
-use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -19,7 +18,8 @@ use crate::graph::{Message, Rank};
 use crate::layout::{Layout, checksum};
 use crate::part::Bytes;
 use crate::plan::{MAX_BYTES, Plan, PlanError};
-use crate::poll::{Command, Event, Poller, Traffic, Waker, explanation};
+use crate::poll::{Poller, Traffic, Waker};
+use crate::protocol::{Command, Event, explanation};
 use crate::rendezvous::Listening;
 use crate::residuals::Residuals;
 use crate::strategies::Strategy;
@@ -29,7 +29,7 @@ mod exchange;
 mod in_network;
 mod served;
 
-use exchange::{Exchange, Running};
+use exchange::{Exchange, Place, Running};
 pub use in_network::InNetwork;
 
 /// A result that the network coded is compared at the first exchange, and then once in so many.
@@ -48,7 +48,7 @@ pub struct Link {
     tagged: bool,
     /// Is rank 0 a server? Then what it is asked, in this order.
     served: bool,
-    asked: RefCell<VecDeque<Option<Vec<u8>>>>,
+    asked: VecDeque<Option<Vec<u8>>>,
     sequence: u64,
     commands: Sender<Command>,
     events: Receiver<Event>,
@@ -61,7 +61,7 @@ pub struct Link {
     job: JobName,
     /// Votes about sums in the network, and the last one that somebody wants all to cast now.
     voted: u64,
-    halted: Cell<u64>,
+    halted: u64,
 }
 
 /// What an exchange took.
@@ -138,7 +138,7 @@ impl Listening {
             timeout,
             tagged,
             served: self.is_served(),
-            asked: RefCell::default(),
+            asked: VecDeque::new(),
             sequence: 0,
             commands,
             events,
@@ -149,7 +149,7 @@ impl Listening {
             aggregator: None,
             job: self.job_name(),
             voted: 0,
-            halted: Cell::new(0),
+            halted: 0,
         })
     }
 }
@@ -279,14 +279,15 @@ impl Link {
             }
             return self.sum_in_network(buffer, layout, plan, address, wire);
         }
-        let mut under_way = Vec::new();
+        let mut jobs = Vec::new();
         let mut failed = None;
         for mut job in plan.jobs(layout, self.ranks)? {
             if self.served {
                 job.strategy = with_server;
             }
-            match Running::new(job, plan, layout, buffer, residuals, self, record.is_some()) {
-                Ok(running) => under_way.push(running),
+            let place = (self.rank, self.ranks);
+            match Running::new(job, plan, layout, buffer, residuals, place, record.is_some()) {
+                Ok(running) => jobs.push(running),
                 Err(error) => {
                     failed = Some(error);
                     break;
@@ -294,18 +295,17 @@ impl Link {
             }
         }
         if let Some(error) = failed {
-            under_way.into_iter().for_each(|running| running.put_back(layout, buffer, residuals));
+            jobs.into_iter().for_each(|running| running.put_back(layout, buffer, residuals));
             return Err(error);
         }
         self.sequence += 1;
         let before = self.traffic().send_calls;
-        let mut exchange = Exchange::new(self, layout, plan, buffer, start, record);
-        let result = exchange.run(&mut under_way);
-        let (compute, sent) = (exchange.compute, exchange.sent);
-        if let Some(record) = exchange.record {
-            record.decoded = under_way.iter().flat_map(|running| running.decoded(layout)).collect();
-        }
-        under_way.into_iter().for_each(|running| running.put_back(layout, buffer, residuals));
+        let place = Place { rank: self.rank, ranks: self.ranks, sequence: self.sequence };
+        let mut exchange = Exchange::new(place, layout, plan, buffer, jobs, record);
+        let mut compute = Duration::ZERO;
+        let result = self.drive(&mut exchange, start + self.timeout, &mut compute);
+        let sent = exchange.sent;
+        exchange.put_back(residuals);
         result.map_err(|failure| self.fail(failure))?;
         if plan.is_tagged() && self.sequence % COMPARE_EVERY == 1 {
             self.compare(
@@ -315,6 +315,61 @@ impl Link {
         }
         let traffic = Traffic { send_calls: self.traffic().send_calls - before, ..sent };
         Ok(Report { time: start.elapsed(), compute, traffic, in_network: None })
+    }
+
+    /// Runs an exchange to its end, and counts the time that it computes.
+    fn drive(
+        &mut self,
+        exchange: &mut Exchange,
+        deadline: Instant,
+        compute: &mut Duration,
+    ) -> Result<(), Failure> {
+        self.tell_all(exchange);
+        while !exchange.is_done() {
+            while let Ok(event) = self.next_event(Instant::now()) {
+                self.take(event, exchange)?;
+            }
+            let began = Instant::now();
+            let advanced = exchange.advance();
+            *compute += began.elapsed();
+            if advanced.map_err(|cause| self.wrong(cause))? {
+                self.tell_all(exchange);
+                continue;
+            }
+            match self.next_event(deadline) {
+                Ok(event) => self.take(event, exchange)?,
+                Err(()) => return Err(self.late(exchange.waiting())),
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_all(&self, exchange: &mut Exchange) {
+        if !exchange.commands.is_empty() {
+            exchange.commands.drain(..).for_each(|command| self.tell(command));
+            self.waker.wake();
+        }
+    }
+
+    /// Takes an event that comes during an exchange.
+    fn take(&mut self, event: Event, exchange: &mut Exchange) -> Result<(), Failure> {
+        match event {
+            Event::Arrived { from, job, part, message, body } => {
+                exchange.arrived(from, job, part, message, body).map_err(|cause| self.wrong(cause))
+            }
+            Event::Failed(failure) => Err(failure),
+            Event::Halt { number } => {
+                self.halted = number;
+                Ok(())
+            }
+            Event::Alike | Event::Votes { .. } | Event::Asked(_) => Ok(()),
+        }
+    }
+
+    /// Tells everybody that something is wrong, and waits for what everybody is told.
+    fn wrong(&mut self, cause: String) -> Failure {
+        self.command(Command::Fail(cause));
+        self.verdict()
     }
 
     /// Waits until all ranks have called it, and fails if their checksums differ. `means` says what that would mean.
@@ -335,7 +390,7 @@ impl Link {
                 Ok(Event::Alike) => return Ok(()),
                 // Nobody sends before this rank has begun an exchange.
                 Ok(Event::Arrived { .. } | Event::Votes { .. } | Event::Asked(_)) => {}
-                Ok(Event::Halt { number }) => self.halted.set(number),
+                Ok(Event::Halt { number }) => self.halted = number,
                 Ok(Event::Failed(failure)) => return Err(self.fail(failure)),
                 Err(()) => {
                     let failure = self.late((0..self.ranks).filter(|&rank| rank != self.rank).collect());
@@ -376,10 +431,10 @@ impl Link {
     }
 
     /// What a server is asked may come while it still exchanges, and waits in `asked` until that is done.
-    fn next_event(&self, deadline: Instant) -> Result<Event, ()> {
+    fn next_event(&mut self, deadline: Instant) -> Result<Event, ()> {
         loop {
             match self.any_event(deadline)? {
-                Event::Asked(asked) => self.asked.borrow_mut().push_back(asked),
+                Event::Asked(asked) => self.asked.push_back(asked),
                 event => return Ok(event),
             }
         }
@@ -399,12 +454,12 @@ impl Link {
     }
 
     /// Says that messages did not come in time, and waits for what everybody is told.
-    fn late(&self, waiting: Vec<Rank>) -> Failure {
+    fn late(&mut self, waiting: Vec<Rank>) -> Failure {
         self.command(Command::Late { waiting });
         self.verdict()
     }
 
-    fn verdict(&self) -> Failure {
+    fn verdict(&mut self) -> Failure {
         let deadline = Instant::now() + explanation(self.timeout) + EXPLANATION;
         loop {
             match self.next_event(deadline) {

@@ -6,7 +6,7 @@ use super::{Link, Report};
 use crate::failure::LinkError;
 use crate::layout::Layout;
 use crate::plan::Plan;
-use crate::poll::{Command, Event};
+use crate::protocol::{Command, Event};
 use crate::residuals::Residuals;
 use crate::strategies::Strategy;
 
@@ -51,7 +51,7 @@ impl Link {
     /// others waiting is named by these, within the timeout.
     pub(crate) fn asked(&mut self) -> Result<Option<Vec<u8>>, LinkError> {
         loop {
-            if let Some(asked) = self.asked.get_mut().pop_front() {
+            if let Some(asked) = self.asked.pop_front() {
                 return Ok(asked);
             }
             if self.thread.is_none() {

@@ -1,0 +1,139 @@
+//! What goes into the protocol, beside bytes and time, and what comes out.
+
+use std::sync::Arc;
+
+use super::Vote;
+use crate::failure::Failure;
+use crate::graph::{Message, Rank};
+use crate::header::{PlanName, Purpose};
+use crate::part::Bytes;
+use crate::plan::Order;
+
+/// One end of a connection whose other end has proved that it knows the token.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Endpoint {
+    /// Its use.
+    pub purpose: Purpose,
+    /// The rank at the other end.
+    pub peer: Rank,
+    /// Did this rank open it?
+    pub outgoing: bool,
+}
+
+/// What one exchange may receive.
+#[derive(Clone, Debug)]
+pub struct Expect {
+    /// The number of the exchange, from 1.
+    pub sequence: u64,
+    /// The hash of the layout.
+    pub layout: u64,
+    /// Values of the buffer.
+    pub values: u64,
+    /// Who decides when a big message leaves.
+    pub order: Order,
+    /// Jobs, as the plan orders them.
+    pub jobs: Vec<ExpectJob>,
+    /// By rank: how many messages.
+    pub messages: Vec<usize>,
+}
+
+/// What may come of one job.
+#[derive(Clone, Debug)]
+pub struct ExpectJob {
+    /// Strategy and codec.
+    pub plan: PlanName,
+    /// Does it travel on tagged connections?
+    pub tagged: bool,
+    /// By partition: values, and the most bytes of a message.
+    pub parts: Vec<(usize, usize)>,
+}
+
+/// What the exchange asks for.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// An exchange begins.
+    Begin(Arc<Expect>),
+    /// A message of the exchange that has begun has to leave. Big ones wait for their turn.
+    Send {
+        /// The receiver.
+        to: Rank,
+        /// Its job, by its place in the exchange.
+        job: usize,
+        /// Its partition.
+        part: usize,
+        /// Its name among those of its partition.
+        message: Message,
+        /// Its bytes.
+        body: Bytes,
+        /// Does it wait for its turn?
+        big: bool,
+    },
+    /// The exchange is over.
+    End,
+    /// Is this checksum the same at all ranks?
+    Compare {
+        /// This rank's.
+        checksum: u64,
+        /// The cause of a failure if they differ, for people.
+        means: String,
+    },
+    /// This rank begins a sum in the network: all will vote about it.
+    Sum {
+        /// One more than the last that was voted about.
+        number: u64,
+    },
+    /// This rank's part of a sum in the network is over.
+    Vote {
+        /// One more than the last that was voted about.
+        number: u64,
+        /// What it has.
+        vote: Vote,
+    },
+    /// Messages of these ranks did not come in time.
+    Late {
+        /// Ranks whose messages are missing.
+        waiting: Vec<Rank>,
+    },
+    /// Something is wrong for certain.
+    Fail(String),
+    /// Rank 1 asks the server for this.
+    Ask(String),
+    /// The rank leaves.
+    Close,
+}
+
+/// What the exchange is told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// A message arrived.
+    Arrived {
+        /// The sender.
+        from: Rank,
+        /// Its job, by its place in the exchange.
+        job: usize,
+        /// Its partition.
+        part: usize,
+        /// Its name among those of its partition.
+        message: Message,
+        /// Its bytes.
+        body: Bytes,
+    },
+    /// The checksum is the same everywhere.
+    Alike,
+    /// A rank gave up on the aggregator.
+    Halt {
+        /// In the sum with this number.
+        number: u64,
+    },
+    /// All ranks have voted.
+    Votes {
+        /// About the sum with this number.
+        number: u64,
+        /// By rank: what it has.
+        votes: Vec<Vote>,
+    },
+    /// At a server: what to do next; `None` if all others have left.
+    Asked(Option<Vec<u8>>),
+    /// The link is closed, because of this.
+    Failed(Failure),
+}
