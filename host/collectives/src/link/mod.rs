@@ -28,6 +28,8 @@ use crate::sums::Sums;
 mod exchange;
 mod in_network;
 mod served;
+#[cfg(test)]
+mod simulation;
 
 use exchange::{Exchange, Place, Running};
 pub use in_network::InNetwork;
