@@ -21,7 +21,7 @@ import sys
 from network import Network
 
 HERE = pathlib.Path(__file__).resolve().parent
-STRATEGIES = ["ring", "servers", "hierarchy:2", "halving", "butterfly", "all-gather"]
+STRATEGIES = ["ring", "servers", "hierarchy:2", "halving-doubling", "butterfly", "all-gather"]
 CODECS = ["f32", "f16", "q8:256", "3lc:1.5:256", "onebit:256", "tbq:0.05", "terngrad:2", "dgc:1", "graddrop:99",
           "low-rank:4", "bounded:10", "bounded:4", "wire:2:10"]  # fmt: skip
 RATES = [1000, 200, 50]
@@ -150,7 +150,7 @@ def wires(program):
             if size == 4:
                 for values in SMALL:
                     small["gloo", values] = ranks.gloo(values, 20)
-                    for strategy in ["ring", "servers", "halving"]:
+                    for strategy in ["ring", "servers", "halving-doubling"]:
                         small[strategy, values] = ranks.allreduce(program, strategy, "f32", values, 20)
     head = [f"{size} ranks" for size in RANKS]
     rows = [[f"`{s}`", f"`{c}`", *(shown(cells[s, c, size]) for size in RANKS)] for s, c in flat]
@@ -159,7 +159,7 @@ def wires(program):
     table("Orders, 200 Mbit/s", ["order of `servers`, `f32`", *head],
           ([f"`{order}`", *(shown(ordered[order, size]) for size in RANKS)] for order in orders))  # fmt: skip
     table("Small messages, four ranks, 200 Mbit/s", ["strategy, `f32`", *(f"{values} values" for values in SMALL)],
-          ([f"`{s}`", *(shown(small[s, values]) for values in SMALL)] for s in ["ring", "servers", "halving", "gloo"]))  # fmt: skip
+          ([f"`{s}`", *(shown(small[s, values]) for values in SMALL)] for s in ["ring", "servers", "halving-doubling", "gloo"]))  # fmt: skip
 
 
 if __name__ == "__main__":

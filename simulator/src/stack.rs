@@ -14,7 +14,7 @@
 
 use std::fmt;
 
-use gradwire_collectives::{Choice, Coding, Order, Plan, Strategy};
+use gradwire_collectives::{Choice, Coding, CollectivePlan, GraphPlan, Order, Strategy};
 use serde::Serialize;
 
 use crate::error::SimError;
@@ -110,13 +110,13 @@ impl Stack {
     ///
     /// # Errors
     /// The planner does not know the strategy.
-    pub fn plan(&self, step: Step) -> Result<Plan, SimError> {
+    pub fn plan(&self, step: Step) -> Result<GraphPlan, SimError> {
         let choice = |coding, partitions| Choice { coding, strategy: self.strategy, partitions };
-        let alone = Plan { small: 0, bulk: 0, ..Plan::of(self.coding, self.strategy) };
-        let bulk = Plan { small: self.small, ..Plan::of(self.coding, self.strategy) };
+        let alone = GraphPlan { small: 0, bulk: 0, ..GraphPlan::of(self.coding, self.strategy) };
+        let bulk = GraphPlan { small: self.small, ..GraphPlan::of(self.coding, self.strategy) };
         Ok(match step {
-            Step::None => Plan { others: choice(Coding::exact(), None), ..alone },
-            Step::Codec => Plan { others: choice(self.coding, Some(1)), ..alone },
+            Step::None => GraphPlan { others: choice(Coding::exact(), None), ..alone },
+            Step::Codec => GraphPlan { others: choice(self.coding, Some(1)), ..alone },
             Step::Pipelining => alone,
             Step::Bulk => bulk,
             Step::Selection => {
@@ -125,7 +125,7 @@ impl Stack {
                     (decision.tensor, choice(coding, Some(decision.partitions as usize)))
                 });
                 let usual = choice(self.coding, Some(self.scenario.workers as usize));
-                Plan { rows: decided.filter(|(_, choice)| *choice != usual).collect(), ..bulk }
+                GraphPlan { rows: decided.filter(|(_, choice)| *choice != usual).collect(), ..bulk }
             }
         })
     }
@@ -183,7 +183,7 @@ impl Stack {
         let run = |order| {
             let scenario = Scenario {
                 mechanism: Mechanism::Graph(self.strategy),
-                plan: Some(Plan { order, ..plan.clone() }),
+                plan: Some(GraphPlan { order, ..plan.clone() }.into()),
                 wire: Wire { compression, ..self.scenario.wire },
                 ..self.scenario.clone()
             };
@@ -207,7 +207,7 @@ impl Stack {
             sent_bytes: results.sent.iter().max().unwrap_or(&0) / 8,
             compressed: coded.sum(),
             exchanges: jobs.len(),
-            plan: plan.to_toml(),
+            plan: CollectivePlan::from(plan).to_toml(),
         })
     }
 }

@@ -29,7 +29,7 @@ fn partitioned_servers_and_halving_send_what_a_ring_does() {
     let model = Model::published("vgg16").unwrap();
     let sent = |mechanism| run(&model, mechanism, 8).sent.into_iter().max().unwrap() as f64;
     let ring = sent("graph:ring");
-    for mechanism in ["graph:servers", "graph:halving"] {
+    for mechanism in ["graph:servers", "graph:halving-doubling"] {
         assert!((sent(mechanism) / ring - 1.0).abs() < 0.001, "{mechanism}");
     }
     // One server sends seven tensors, and gets as many.
@@ -73,9 +73,15 @@ fn rings_stay_flat_in_ranks_and_one_server_does_not() {
 #[test]
 fn every_strategy_comes_to_an_end_and_impossible_ones_are_refused() {
     let model = Model::published("resnet200").unwrap();
-    for strategy in
-        ["servers", "servers:3", "hierarchy:2", "hierarchy:3:servers", "butterfly", "halving", "all-gather"]
-    {
+    for strategy in [
+        "servers",
+        "servers:3",
+        "hierarchy:2",
+        "hierarchy:3:servers",
+        "butterfly",
+        "halving-doubling",
+        "all-gather",
+    ] {
         for workers in [1, 3, 6] {
             let scenario = Scenario {
                 workers,

@@ -1,12 +1,12 @@
 //! HiPress' stack: what holds of it whatever comes out.
 
-use gradwire_collectives::{Choice, Coding, Order, Plan, Strategy};
+use gradwire_collectives::{Choice, Coding, CollectivePlan, GraphPlan, Order, Strategy};
 use gradwire_simulator::stack::{Stack, Step};
 use gradwire_simulator::{Mechanism, Model, Packets, Picos, SECOND, Scenario, seconds};
 
 /// TernGrad with 2 bits.
 fn terngrad() -> Coding {
-    "strategy = \"ring\"\ncodec = \"terngrad:2\"".parse::<Plan>().unwrap().others.coding
+    "strategy = \"ring\"\ncodec = \"terngrad:2\"".parse::<CollectivePlan>().unwrap().coding()
 }
 
 fn stack(strategy: Strategy, bandwidth: u64) -> Stack {
@@ -38,8 +38,8 @@ fn the_figures_of_each_step_go_together() {
                 let sent = 8.0 * row.sent_bytes as f64 / bandwidth as f64;
                 assert!(row.communication * row.iteration_s >= sent * (1.0 - 1e-9), "{row:?}");
                 // The plan is what was run, also after somebody read its file.
-                let plan: Plan = row.plan.parse().unwrap();
-                assert_eq!(plan, stack.plan(row.step).unwrap());
+                let plan: CollectivePlan = row.plan.parse().unwrap();
+                assert_eq!(plan, stack.plan(row.step).unwrap().into());
             }
             let [none, codec, pipelining, bulk, selection] = &rows;
             let tensors = stack.scenario.model.parameters.len();
@@ -84,7 +84,7 @@ fn a_codec_that_never_pays_is_not_selected() {
 
 #[test]
 fn the_planner_knows_two_strategies() {
-    for strategy in [Strategy::Halving, Strategy::Servers(Some(2)), Strategy::AllGather] {
+    for strategy in [Strategy::HalvingDoubling, Strategy::Servers(Some(2)), Strategy::AllGather] {
         assert!(stack(strategy, 1_000_000_000).row(Step::Selection).is_err(), "{strategy}");
         assert!(stack(strategy, 1_000_000_000).row(Step::Pipelining).is_ok(), "{strategy}");
     }
@@ -95,10 +95,11 @@ fn partitioned(strategy: Strategy, values: usize, partitions: usize) -> Picos {
     let csv = format!("name,values\np,{values}\n");
     let model = Model::from_csv("one", csv.as_bytes()).unwrap();
     let others = Choice { coding: Coding::exact(), strategy, partitions: Some(partitions) };
-    let plan = Plan { others, small: 0, order: Order::Turns, ..Plan::of(Coding::exact(), strategy) };
+    let plan =
+        GraphPlan { others, small: 0, order: Order::Turns, ..GraphPlan::of(Coding::exact(), strategy) };
     let scenario = Scenario {
         workers: 4,
-        plan: Some(plan),
+        plan: Some(plan.into()),
         per_message: SECOND / 100_000,
         ..Scenario::new(model, Mechanism::Graph(strategy))
     };
@@ -122,7 +123,7 @@ fn more_partitions_than_workers_cost_at_most_their_batches() {
 #[test]
 fn plans_that_do_not_fit_are_refused() {
     let fits = stack(Strategy::Ring, 1_000_000_000).scenario;
-    let plan = |text: &str| Some(text.parse::<Plan>().unwrap());
+    let plan = |text: &str| Some(text.parse::<CollectivePlan>().unwrap());
     for (scenario, says) in [
         (
             Scenario { plan: plan("strategy = \"servers:5\"\ncodec = \"f32\""), ..fits.clone() },

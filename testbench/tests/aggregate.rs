@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Barrier, Mutex};
 use std::time::Duration;
 
-use gradwire_collectives::{InNetwork, Layout, Listening, Options, Plan, Residuals, Token};
+use gradwire_collectives::{CollectivePlan, InNetwork, Layout, Listening, Options, Residuals, Token};
 use serde_json::Value;
 
 fn gradwire() -> Command {
@@ -119,7 +119,7 @@ fn an_aggregator_that_is_killed_is_replaced_and_used_again_when_it_is_back() {
     let [_, a, b, c] = std::process::id().to_be_bytes();
     let aggregator = Mutex::new(Some(RunningAggregator::start(&format!("127.{}.{b}.{c}:9255", 128 | a))));
     let at = aggregator.lock().unwrap().as_ref().unwrap().1;
-    let plan: Plan = format!("strategy = \"in-network:{at}\"").parse().unwrap();
+    let plan: CollectivePlan = format!("strategy = \"in-network:{at}\"").parse().unwrap();
     let (layout, step) = (Layout::new([("all", VALUES)]).unwrap(), Barrier::new(RANKS));
     let options = Options { timeout: Duration::from_secs(120), ..Options::new(Token::random().unwrap()) };
     let bind = || Listening::bind("127.0.0.1:0".parse().unwrap(), options.clone()).unwrap();

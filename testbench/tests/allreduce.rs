@@ -42,7 +42,7 @@ fn every_pair_of_strategy_and_codec_works_or_says_why_not() {
         "hierarchy:2",
         "hierarchy:2:servers",
         "butterfly",
-        "halving",
+        "halving-doubling",
         "all-gather",
     ];
     let codecs = ["f32", "q8:64", "wire:2:10"];
@@ -171,7 +171,7 @@ fn pictures_in_the_documents_are_what_the_command_draws() {
         ("graph-servers", "servers"),
         ("graph-hierarchy", "hierarchy:2"),
         ("graph-butterfly", "butterfly"),
-        ("graph-halving", "halving"),
+        ("graph-halving-doubling", "halving-doubling"),
         ("graph-all-gather", "all-gather"),
     ] {
         let drawn = scratch.with_extension(file);

@@ -409,7 +409,7 @@ fn a_stack_has_each_step_of_each_codec() {
         (&["vgg16", "--codec", "wire:2:10@1,1"], "host codec"),
         (&["vgg16", "--codec", "q8@0,1"], "above 0"),
         (&["vgg16", "--codec", "q8@1e-300,1"], "the time of an iteration"),
-        (&["vgg16", "--strategy", "halving"], "ring or servers"),
+        (&["vgg16", "--strategy", "halving-doubling"], "ring or servers"),
         (&["vgg16", "--threshold", "1"], "--threshold"),
     ] {
         let error = gradwire(&stack(more)).unwrap_err().to_string();

@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use gradwire::codec::bit_plane::{self, Bound};
-use gradwire_collectives::{Layout, Link, Listening, Options, Plan as Exchange, Residuals, Token};
+use gradwire_collectives::{CollectivePlan, Layout, Link, Listening, Options, Residuals, Token};
 use gradwire_xdp::system::interface::Attached;
 use gradwire_xdp::telemetry::AggregatorSnapshot;
 use gradwire_xdp::telemetry::control::{aggregator_socket_path, query};
@@ -110,7 +110,7 @@ fn exact(round: usize) -> Vec<u32> {
 /// One exchange of a rank; why the aggregator did not sum all of it, which every rank says alike.
 /// The sums are exact, whoever made them.
 fn exchange(link: &mut Link, rank: usize, round: usize) -> Option<&'static str> {
-    let plan: Exchange =
+    let plan: CollectivePlan =
         format!("strategy = \"in-network:{AGGREGATOR}\"\ncodec = \"wire:2:10\"").parse().unwrap();
     let mut values = gradient(rank, round);
     let layout = Layout::new([("gradient", VALUES)]).unwrap();

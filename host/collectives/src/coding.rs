@@ -60,6 +60,13 @@ impl Wire {
     }
 }
 
+/// `wire:2:10`, the bound of 2^-10.
+impl Default for Wire {
+    fn default() -> Self {
+        Self::new(2, 10, 0).expect("a bound of codec 2")
+    }
+}
+
 impl fmt::Display for Wire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "wire:{}:{}", self.c, self.b)?;
@@ -170,7 +177,7 @@ impl Coding {
         }
         if !strategy.one_encodes() && !self.is_exact() {
             return refuse(
-                "several ranks would encode one sum, and their residuals would count more than once: use f32, or halving",
+                "several ranks would encode one sum, and their residuals would count more than once: use f32, or halving-doubling",
             );
         }
         Ok(())

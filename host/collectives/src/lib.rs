@@ -1,13 +1,13 @@
 //! Exchanges gradients between the processes of a training job.
 //!
-//! A [`Plan`] says which tensor is exchanged how: by which [`Strategy`], a graph of encode, send, recv, merge and decode, and
+//! A [`CollectivePlan`] says which tensor is exchanged how: by which [`Strategy`], a graph of encode, send, recv, merge and decode, and
 //! with which codec. A [`Link`] is a rank's connections to all others, and [`Link::exchange`] runs the plan over them.
 //!
 //! ```
-//! use gradwire_collectives::{Residuals, Layout, Listening, Options, Plan, Token};
+//! use gradwire_collectives::{CollectivePlan, Layout, Listening, Options, Residuals, Token};
 //!
 //! let token = Token::random()?;
-//! let plan: Plan = "strategy = \"servers\"\ncodec = \"q8:256\"".parse()?;
+//! let plan: CollectivePlan = "strategy = \"servers\"\ncodec = \"q8:256\"".parse()?;
 //! let layout = Layout::new([("weights", 5000), ("bias", 10)])?;
 //! let root = Listening::bind("127.0.0.1:0".parse()?, Options::new(token.clone()))?;
 //! let at = root.address()?;
@@ -42,6 +42,8 @@ mod header;
 mod job;
 pub mod layout;
 mod link;
+mod low_rank;
+mod magnitude;
 mod method;
 mod optimizer;
 mod part;
@@ -50,6 +52,7 @@ mod poll;
 pub mod protocol;
 mod rendezvous;
 mod residuals;
+mod scaled;
 mod server;
 mod socket;
 mod spread;
@@ -67,14 +70,14 @@ pub use link::{COMPARE_EVERY, Decoded, InNetwork, Link, Record, Report};
 pub use method::Method;
 pub use optimizer::{Optimizer, Rule};
 pub use part::{Bytes, Codecs, Part, Step, Values};
-pub use plan::{Choice, MAX_PARTITIONS, Order, Plan, PlanError};
+pub use plan::{Choice, CollectivePlan, GraphPlan, MAX_PARTITIONS, Order, PlanError};
 pub use poll::Traffic;
 pub use rendezvous::{Listening, Options};
 pub use residuals::{ResidualError, Residuals};
 pub use server::{Returns, Round, Served, Server, Updates};
 pub use strategies::{
-    Between, MAX_RANKS, Strategy, StrategyError, all_gather, butterfly, halving, hierarchy, pull, push, ring,
-    servers,
+    Between, MAX_RANKS, Strategy, StrategyError, all_gather, butterfly, halving_doubling, hierarchy, pull,
+    push, ring, servers,
 };
 pub use stream::TAG;
 pub use token::Token;

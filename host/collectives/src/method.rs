@@ -1,17 +1,19 @@
 //! What is done with a buffer of gradients: a plan as it is, a plan with values scaled for the wire, or PowerSGD's two rounds.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::str::FromStr;
-use std::time::Instant;
 
-use gradwire_codecs::{MAX_RANK, Registry, Shape};
+use gradwire_codecs::{MAX_RANK, Registry};
 
-use crate::coding::{Coding, CodingError};
+use crate::coding::{Coding, CodingError, Wire};
 use crate::failure::LinkError;
 use crate::layout::Layout;
 use crate::link::{Link, Report};
-use crate::plan::{Choice, Plan, PlanError};
-use crate::residuals::{Residual, Residuals, is_zero};
+use crate::low_rank::low_rank;
+use crate::plan::{CollectivePlan, GraphPlan, PlanError, aggregator_address};
+use crate::residuals::Residuals;
+use crate::scaled::scaled;
 use crate::strategies::Strategy;
 
 /// One way to exchange all tensors of a model. It prints as [`parse`](Self::parse) reads it.
@@ -24,24 +26,36 @@ use crate::strategies::Strategy;
 /// | `in-network:ADDRESS` | an aggregator at this address sums, in the network, values scaled like these; with a bound of 2^-10 |
 /// | `low-rank:R` | two thin factors of each matrix, summed one after the other, in 8 bits |
 /// | `hierarchy:GROUP:CODEC` | `f32` within groups of neighbouring ranks, the codec between them; also `hierarchy:GROUP:servers:CODEC` |
-/// | a plan's TOML | that [`Plan`] |
+/// | a plan's TOML | that [`CollectivePlan`] |
 #[derive(Clone, PartialEq, Debug)]
 pub enum Method {
     /// The plan as it is.
-    Plan(Plan),
-    /// The plan for values whose sum is below 1. Ranks agree on a power of two for each tensor first. Its codec is a `wire:`, which holds
-    /// nothing back: another rank's residual would be in other units.
-    Scaled(Plan),
+    Plan(CollectivePlan),
+    /// A tagged ring of values whose sum is below 1: ranks agree on a power of two for each tensor first.
+    ScaledRing(Wire),
+    /// An aggregator at this address sums values that are scaled likewise, with the [default coding](Wire::default).
+    ScaledInNetwork(SocketAddr),
     /// PowerSGD (Vogels, Karimireddy, Jaggi, 2019) of this rank, with factors of 8 bits.
     LowRank(usize),
 }
 
-/// The codec of factors.
-const FACTORS: &str = "q8:256";
-/// What exponents of tensors without a finite peak are: above those of all numbers.
-const NOT_FINITE: i32 = 200;
-/// Below this, a tensor is not scaled further: it would soon reach the largest factor.
-const LEAST_EXPONENT: i32 = -100;
+const RING: &str = "ring:";
+const WIRE: &str = "wire:";
+const IN_NETWORK: &str = "in-network:";
+const LOW_RANK: &str = "low-rank:";
+const HIERARCHY: &str = "hierarchy:";
+const SERVERS: &str = "servers:";
+
+/// The rank of PowerSGD's factors, if a text is that and no codec.
+fn factors(text: &str) -> Option<usize> {
+    let rank = text.strip_prefix(LOW_RANK)?.parse().ok()?;
+    (1..=MAX_RANK).contains(&rank).then_some(rank)
+}
+
+/// The strategy that a codec has if it stands alone.
+fn usual(coding: Coding) -> Strategy {
+    if coding.is_exact() || coding.is_tagged() { Strategy::Ring } else { Strategy::Servers(None) }
+}
 
 impl Method {
     /// The method of this name, or of this TOML, with the host codecs of `registry`.
@@ -49,45 +63,43 @@ impl Method {
     /// # Errors
     /// There is none of that name.
     pub fn parse(text: &str, registry: Registry) -> Result<Self, PlanError> {
-        if let Some(rest) = text.strip_prefix("ring:") {
-            let wire = Coding::parse(&format!("wire:{rest}"), registry).map_err(|_| CodingError::Codec {
-                why: format!(
-                    "plan '{text}': expected ring:C:B, C is the dataplane's codec 1 or 2, its bound is 2^-B"
-                ),
-            })?;
-            return Ok(Self::Scaled(Plan::of(wire, Strategy::Ring)));
+        if text.contains('=') {
+            return CollectivePlan::parse(text, registry).map(Self::Plan);
         }
-        if text.starts_with("in-network:") {
-            let plan = Plan::parse(&format!("strategy = {text:?}"), registry)?;
-            return Ok(Self::Scaled(plan));
+        if let Some(rest) = text.strip_prefix(RING) {
+            return match Coding::parse(&format!("{WIRE}{rest}"), registry) {
+                Ok(Coding::Wire(wire)) => Ok(Self::ScaledRing(wire)),
+                _ => Err(PlanError::Coding(CodingError::Codec {
+                    why: format!(
+                        "plan '{text}': expected ring:C:B, C is the dataplane's codec 1 or 2, its bound is 2^-B"
+                    ),
+                })),
+            };
         }
-        let rank = text.strip_prefix("low-rank:").and_then(|rank| rank.parse().ok());
-        if let Some(rank) = rank.filter(|rank| (1..=MAX_RANK).contains(rank)) {
+        if let Some(address) = text.strip_prefix(IN_NETWORK) {
+            return aggregator_address(address).map(Self::ScaledInNetwork);
+        }
+        if let Some(rank) = factors(text) {
             return Ok(Self::LowRank(rank));
         }
-        if let Some((group, rest)) = text.strip_prefix("hierarchy:").and_then(|rest| rest.split_once(':')) {
-            let (between, codec) =
-                rest.strip_prefix("servers:").map_or(("", rest), |codec| (":servers", codec));
-            let strategy = format!("hierarchy:{group}{between}").parse()?;
+        if let Some((group, rest)) = text.strip_prefix(HIERARCHY).and_then(|rest| rest.split_once(':')) {
+            let (between, codec) = rest.strip_prefix(SERVERS).map_or(("", rest), |codec| (":servers", codec));
+            let strategy = format!("{HIERARCHY}{group}{between}").parse()?;
             let coding = Coding::parse(codec, registry)?;
             coding.check(strategy)?;
-            return Ok(Self::Plan(Plan::of(coding, strategy)));
-        }
-        if text.contains('=') {
-            return Ok(Self::Plan(Plan::parse(text, registry)?));
+            return Ok(Self::Plan(CollectivePlan::of(coding, strategy)));
         }
         let coding = Coding::parse(text, registry)?;
-        let ring = coding.is_exact() || coding.is_tagged();
-        Ok(Self::Plan(Plan::of(coding, if ring { Strategy::Ring } else { Strategy::Servers(None) })))
+        Ok(Self::Plan(CollectivePlan::of(coding, usual(coding))))
     }
 
     /// The plan, if gradients of one message a tensor can be given to a server's optimizer.
     ///
     /// # Errors
     /// They cannot.
-    pub fn stepped(&self) -> Result<&Plan, PlanError> {
+    pub fn stepped(&self) -> Result<&GraphPlan, PlanError> {
         match self {
-            Self::Plan(plan) => plan.check_served().map(|()| plan),
+            Self::Plan(plan) => plan.check_served(),
             _ => Err(PlanError::Stepped { got: self.to_string() }),
         }
     }
@@ -95,10 +107,12 @@ impl Method {
     /// May rank 0 be a server?
     ///
     /// # Errors
-    /// As [`Plan::check_served`].
+    /// As [`CollectivePlan::check_served`].
     pub fn check_served(&self) -> Result<(), PlanError> {
         match self {
-            Self::Plan(plan) | Self::Scaled(plan) => plan.check_served(),
+            Self::Plan(plan) => plan.check_served().map(drop),
+            Self::ScaledRing(wire) => Err(PlanError::Served { got: wire.to_string() }),
+            Self::ScaledInNetwork(_) => Err(PlanError::Served { got: self.to_string() }),
             Self::LowRank(_) => Ok(()),
         }
     }
@@ -106,7 +120,11 @@ impl Method {
     /// Does it need tagged connections?
     #[must_use]
     pub fn is_tagged(&self) -> bool {
-        matches!(self, Self::Plan(plan) | Self::Scaled(plan) if plan.is_tagged())
+        match self {
+            Self::Plan(plan) => plan.is_tagged(),
+            Self::ScaledRing(_) => true,
+            Self::ScaledInNetwork(_) | Self::LowRank(_) => false,
+        }
     }
 
     /// Replaces the values of `buffer` by the sums over all ranks, as [`Link::exchange`] does. `rows` says by tensor how many rows
@@ -128,16 +146,17 @@ impl Method {
         residuals: &mut Residuals,
     ) -> Result<Report, LinkError> {
         assert_eq!(rows.len(), layout.tensors().len(), "one number of rows for each tensor");
-        match self {
-            Self::Plan(plan) => link.exchange(buffer, layout, plan, residuals),
-            Self::Scaled(plan) => {
-                link.check(buffer.len(), layout, plan, residuals)?;
-                scaled(link, buffer, layout, plan, residuals)
+        match *self {
+            Self::Plan(ref plan) => link.exchange(buffer, layout, plan, residuals),
+            Self::ScaledRing(wire) => {
+                let plan = CollectivePlan::of(Coding::Wire(wire), Strategy::Ring);
+                scaled(link, buffer, layout, &plan, residuals)
             }
-            Self::LowRank(rank) => {
-                link.check(buffer.len(), layout, &exact(), residuals)?;
-                low_rank(link, buffer, layout, rows, *rank, residuals)
+            Self::ScaledInNetwork(address) => {
+                let plan = CollectivePlan::InNetwork { address, wire: Wire::default() };
+                scaled(link, buffer, layout, &plan, residuals)
             }
+            Self::LowRank(rank) => low_rank(link, buffer, layout, rows, rank, residuals),
         }
     }
 }
@@ -153,256 +172,30 @@ impl FromStr for Method {
 impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Plan(plan) => {
-                let coding = plan.others.coding.to_string();
-                let short = [coding.clone(), format!("{}:{coding}", plan.others.strategy)];
-                let same =
-                    |text: &&String| Self::parse(text, Registry::BUILT_IN).is_ok_and(|read| read == *self);
-                f.write_str(short.iter().find(same).unwrap_or(&plan.to_toml()))
+            Self::Plan(plan) => match plan.graph().and_then(GraphPlan::uniform) {
+                Some((coding, strategy @ Strategy::Hierarchy { .. })) => write!(f, "{strategy}:{coding}"),
+                // A codec that is written as PowerSGD's factors are needs more words.
+                Some((coding, strategy))
+                    if strategy == usual(coding) && factors(&coding.to_string()).is_none() =>
+                {
+                    coding.fmt(f)
+                }
+                _ => f.write_str(&plan.to_toml()),
+            },
+            Self::ScaledRing(wire) => {
+                let wire = wire.to_string();
+                write!(f, "{RING}{}", wire.strip_prefix(WIRE).unwrap_or_default())
             }
-            Self::Scaled(plan) if plan.in_network.is_some() => f.write_str(&plan.strategy()),
-            Self::Scaled(plan) => {
-                write!(f, "ring{}", plan.others.coding.to_string().strip_prefix("wire").unwrap_or_default())
-            }
-            Self::LowRank(rank) => write!(f, "low-rank:{rank}"),
+            Self::ScaledInNetwork(address) => write!(f, "{IN_NETWORK}{address}"),
+            Self::LowRank(rank) => write!(f, "{LOW_RANK}{rank}"),
         }
     }
-}
-
-/// Both of them.
-pub(crate) fn both(a: Report, b: Report) -> Report {
-    let mut traffic = a.traffic;
-    traffic.sent_bytes += b.traffic.sent_bytes;
-    traffic.sent_messages += b.traffic.sent_messages;
-    traffic.send_calls += b.traffic.send_calls;
-    let in_network = b.in_network.or(a.in_network);
-    Report { time: a.time + b.time, compute: a.compute + b.compute, traffic, in_network }
-}
-
-/// The exchanges' reports, with what happened between them as computing.
-pub(crate) fn whole(start: Instant, reports: Report) -> Report {
-    let time = start.elapsed();
-    Report { time, compute: reports.compute + time.saturating_sub(reports.time), ..reports }
-}
-
-/// `f32` through the servers: for what is small or has to be exact.
-pub(crate) fn exact() -> Plan {
-    Plan::of(Coding::exact(), Strategy::Servers(None))
-}
-
-/// The least power of two above all magnitudes, as its exponent.
-fn exponent(values: &[f32]) -> i32 {
-    // As integers, magnitudes are in the order of their values.
-    let peak = values.iter().fold(0, |peak, value| peak.max(value.to_bits() & 0x7fff_ffff));
-    match (peak >> 23) as i32 {
-        255 => NOT_FINITE,
-        biased => (biased - 126).max(LEAST_EXPONENT),
-    }
-}
-
-fn scaled(
-    link: &mut Link,
-    buffer: &mut [f32],
-    layout: &Layout,
-    plan: &Plan,
-    residuals: &mut Residuals,
-) -> Result<Report, LinkError> {
-    let start = Instant::now();
-    // The residual of another plan is in units of the gradient, so it joins the gradient before there is a scale.
-    for (name, range) in layout.tensors() {
-        residuals.release(name, &mut buffer[range.clone()]);
-    }
-    let (count, ranks) = (layout.tensors().len(), link.ranks());
-    // Everybody fills its own row, so the sum has all rows.
-    let mut exponents = vec![0.0; ranks * count];
-    let mine = &mut exponents[link.rank() * count..][..count];
-    for (to, (_, range)) in mine.iter_mut().zip(layout.tensors()) {
-        *to = exponent(&buffer[range.clone()]) as f32;
-    }
-    let table = Layout::new([("exponents", exponents.len())])?;
-    let first = link.exchange(&mut exponents, &table, &exact(), &mut Residuals::new())?;
-    let headroom = ranks.next_power_of_two().trailing_zeros() as i32;
-    let shift = |tensor: usize| {
-        let most = exponents.iter().skip(tensor).step_by(count).fold(f32::MIN, |most, e| most.max(*e));
-        if most >= NOT_FINITE as f32 { 0 } else { most as i32 + headroom }
-    };
-    let scale = |values: &mut [f32], by: i32| {
-        let factor = 2f64.powi(by);
-        values.iter_mut().for_each(|value| *value = (f64::from(*value) * factor) as f32);
-    };
-    for (at, (_, range)) in layout.tensors().iter().enumerate() {
-        scale(&mut buffer[range.clone()], -shift(at));
-    }
-    // What the network or its aggregator loses is in nobody's residual.
-    let second = link.exchange(buffer, layout, plan, &mut Residuals::new())?;
-    for (at, (_, range)) in layout.tensors().iter().enumerate() {
-        scale(&mut buffer[range.clone()], shift(at));
-    }
-    Ok(whole(start, both(first, second)))
-}
-
-/// A tensor that is exchanged as two factors.
-struct Factors {
-    at: usize,
-    shape: Shape,
-    residuals: Residual,
-    p: Vec<f32>,
-    q: Vec<f32>,
-    finite: bool,
-    /// Does any rank have a gradient?
-    used: bool,
-}
-
-/// The tensor as a matrix, if its factors have fewer values than it has.
-fn shape(values: usize, rows: usize, rank: usize) -> Option<Shape> {
-    let cols = values.checked_div(rows).filter(|cols| cols * rows == values)?;
-    let shape = Shape { rows, cols, rank: rank.min(rows).min(cols) };
-    (shape.left_len() + shape.right_len() < values).then_some(shape)
-}
-
-pub(crate) fn all_finite(values: &[f32]) -> bool {
-    exponent(values) < NOT_FINITE
-}
-
-/// P of all ranks summed, then Q of all ranks: both in blocks of 8 bits. What P loses only turns the subspace. What Q loses, the
-/// rank's own and that of the sums that it owns, is kept as residual with what the product does not reach.
-fn low_rank(
-    link: &mut Link,
-    buffer: &mut [f32],
-    layout: &Layout,
-    rows: &[usize],
-    rank: usize,
-    residuals: &mut Residuals,
-) -> Result<Report, LinkError> {
-    let start = Instant::now();
-    let codec = format!("low-rank:{rank}");
-    let mut matrices: Vec<Factors> = Vec::new();
-    let mut failed = None;
-    for (at, (name, range)) in layout.tensors().iter().enumerate() {
-        let Some(shape) = shape(range.len(), rows[at], rank) else { continue };
-        match residuals.take(name, range.len(), &codec, std::iter::once(shape.right_len())) {
-            Ok(residuals) => {
-                let (p, q) = (vec![0.0; shape.left_len()], vec![0.0; shape.right_len()]);
-                matrices.push(Factors { at, shape, residuals, p, q, finite: true, used: true });
-            }
-            Err(error) => {
-                failed = Some(error.into());
-                break;
-            }
-        }
-    }
-    let result = match failed {
-        Some(error) => Err(error),
-        None => exchange_factors(link, buffer, layout, &mut matrices, residuals),
-    };
-    for matrix in matrices {
-        residuals.put(&layout.tensors()[matrix.at].0, matrix.residuals);
-    }
-    result.map(|reports| whole(start, reports))
-}
-
-fn exchange_factors(
-    link: &mut Link,
-    buffer: &mut [f32],
-    layout: &Layout,
-    matrices: &mut [Factors],
-    residuals: &mut Residuals,
-) -> Result<Report, LinkError> {
-    let coding = Coding::parse(FACTORS, Registry::BUILT_IN).expect("factors have a codec");
-    let mut plan = Plan::of(coding, Strategy::Servers(None));
-    // What is no matrix, but big, as it is.
-    let ring = Choice { strategy: Strategy::Ring, ..exact().others };
-    plan.rows.push(("f32 *".into(), ring));
-
-    let mut first = Vec::new();
-    let mut tensors = Vec::new();
-    let mut next = matrices.iter_mut().peekable();
-    for (at, (name, range)) in layout.tensors().iter().enumerate() {
-        let gradient = &buffer[range.clone()];
-        let Some(matrix) = next.next_if(|matrix| matrix.at == at) else {
-            let big = if range.len() < plan.small { "" } else { "f32 " };
-            tensors.push((format!("{big}{name}"), range.len()));
-            let start = first.len();
-            first.extend(gradient);
-            // These are sent whole, with their residual of another plan.
-            residuals.release(name, &mut first[start..]);
-            continue;
-        };
-        let (sum, state) = (&mut matrix.residuals.sum, &mut matrix.residuals.states[0]);
-        sum.iter_mut().zip(gradient).for_each(|(sum, new)| *sum += new);
-        matrix.shape.start(state);
-        if is_zero(gradient) {
-            // The residual stays, unless another rank has a gradient.
-        } else if all_finite(sum) {
-            matrix.shape.left(sum, state, &mut matrix.p);
-            if is_zero(&matrix.p) {
-                // Zeros say that there is no gradient, and this one is only out of Q's reach.
-                let mut other = vec![0.0; matrix.q.len()];
-                matrix.shape.start(&mut other);
-                matrix.shape.left(sum, &other, &mut matrix.p);
-            }
-        } else {
-            matrix.p.fill(f32::NAN);
-        }
-        tensors.push((format!("p of {name}"), matrix.p.len()));
-        first.extend(&matrix.p);
-    }
-    let sums = Layout::new(tensors)?;
-    let mut report = link.exchange(&mut first, &sums, &plan, &mut Residuals::new())?;
-
-    let mut second = Vec::new();
-    let mut tensors = Vec::new();
-    let mut next = matrices.iter_mut().peekable();
-    for ((at, (name, range)), (_, from)) in layout.tensors().iter().enumerate().zip(sums.tensors()) {
-        let from = &first[from.clone()];
-        let Some(matrix) = next.next_if(|matrix| matrix.at == at) else {
-            buffer[range.clone()].copy_from_slice(from);
-            continue;
-        };
-        // All ranks see the same sum, so they agree on this.
-        matrix.finite = all_finite(from);
-        matrix.used = !is_zero(from);
-        if matrix.finite && matrix.used {
-            matrix.p.copy_from_slice(from);
-            matrix.shape.orthonormalise(&mut matrix.p);
-            matrix.shape.right(&matrix.residuals.sum, &matrix.p, &mut matrix.q);
-        }
-        tensors.push((format!("q of {name}"), matrix.q.len()));
-        second.extend(&matrix.q);
-    }
-    if matrices.is_empty() {
-        return Ok(report);
-    }
-    let sums = Layout::new(tensors)?;
-    let mut lost = Residuals::new();
-    report = both(report, link.exchange(&mut second, &sums, &plan, &mut lost)?);
-
-    for (matrix, (name, from)) in matrices.iter_mut().zip(sums.tensors()) {
-        let mean = &second[from.clone()];
-        let result = &mut buffer[layout.tensors()[matrix.at].1.clone()];
-        let (sum, state) = (&mut matrix.residuals.sum, &mut matrix.residuals.states[0]);
-        if !matrix.finite || !all_finite(mean) {
-            result.fill(f32::NAN);
-            sum.fill(0.0);
-            state.fill(0.0);
-            continue;
-        }
-        if !matrix.used {
-            result.fill(0.0);
-            continue;
-        }
-        let lost = lost.get(name).unwrap_or_default();
-        matrix.q.iter_mut().zip(lost).for_each(|(q, lost)| *q -= lost);
-        matrix.shape.subtract(sum, &matrix.p, &matrix.q);
-        matrix.shape.product(&matrix.p, mean, result);
-        state.copy_from_slice(mean);
-    }
-    Ok(report)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::magnitude::all_finite;
     use crate::{Listening, Options, Token};
 
     /// What `ranks` get, and their residuals, if each exchanges `rounds` gradients of its own with `method`.
@@ -567,6 +360,13 @@ mod tests {
             "wire:2:10",
             "hierarchy:4:q8",
             "hierarchy:2:servers:3lc:1:1024",
+            "hierarchy:2:low-rank:4",
+            "ring:1:8:3",
+            "in-network:10.0.0.9:59255",
+            "in-network:[::1]:7",
+            "strategy = \"in-network:10.0.0.9:7\"\ncodec = \"wire:2:8\"\ntensor = []\n",
+            "strategy = \"servers\"\ncodec = \"low-rank:4\"\nsmall = 1024\nbulk = 65536\norder = \"turns\"\ntensor = []\n",
+            "strategy = \"ring\"\ncodec = \"q8\"\nsmall = 1024\nbulk = 65536\norder = \"turns\"\ntensor = []\n",
             "strategy = \"all-gather\"\ncodec = \"dgc:1\"\nsmall = 1024\nbulk = 65536\norder = \"turns\"\ntensor = []\n",
         ] {
             assert_eq!(text.parse::<Method>().unwrap().to_string(), text);

@@ -39,9 +39,21 @@ pub enum Order {
 
 /// Which tensor is exchanged how. Ranks of a job need the same plan.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Plan {
-    /// Where an aggregator sums all tensors in the network; then everything else but the coding of `others` is without meaning.
-    pub in_network: Option<SocketAddr>,
+pub enum CollectivePlan {
+    /// An aggregator in the network sums all tensors.
+    InNetwork {
+        /// Where it is.
+        address: SocketAddr,
+        /// How values are coded for it.
+        wire: Wire,
+    },
+    /// Ranks exchange messages, as a graph for each tensor says.
+    Graph(GraphPlan),
+}
+
+/// Which tensor is exchanged by which graph.
+#[derive(Clone, PartialEq, Debug)]
+pub struct GraphPlan {
     /// Tensors without a row of their own.
     pub others: Choice,
     /// Rows: a name, or its beginning and `*`. The first that fits counts.
@@ -56,12 +68,10 @@ pub struct Plan {
 }
 
 /// Begins the strategy that sums in the network.
-const NODE: &str = "in-network:";
-/// How values are coded for an aggregator if nobody says.
-const DEFAULT_WIRE: &str = "wire:2:10";
+const IN_NETWORK: &str = "in-network:";
 
-/// An address with or without its port.
-fn aggregator_address(text: &str) -> Result<SocketAddr, PlanError> {
+/// An address of an aggregator, with or without its port.
+pub(crate) fn aggregator_address(text: &str) -> Result<SocketAddr, PlanError> {
     let with_port = || text.parse().ok().map(|ip: IpAddr| SocketAddr::new(ip, PORT));
     text.parse().ok().or_else(with_port).ok_or_else(|| PlanError::Address { got: text.to_owned() })
 }
@@ -72,39 +82,28 @@ pub(crate) const MAX_BYTES: usize = u32::MAX as usize;
 /// The most partitions of a tensor.
 pub const MAX_PARTITIONS: usize = 65_536;
 
-impl Plan {
-    /// Values below which a tensor is small, and bytes below which a message is, if nobody says otherwise.
-    pub const DEFAULT_SMALL: usize = 1024;
-    /// See [`bulk`](Self::bulk).
-    pub const DEFAULT_BULK: usize = 65_536;
-
+impl CollectivePlan {
     /// The same for all tensors.
     #[must_use]
     pub const fn of(coding: Coding, strategy: Strategy) -> Self {
-        let others = Choice { coding, strategy, partitions: None };
-        Self {
-            in_network: None,
-            others,
-            rows: Vec::new(),
-            small: Self::DEFAULT_SMALL,
-            bulk: Self::DEFAULT_BULK,
-            order: Order::Turns,
-        }
+        Self::Graph(GraphPlan::of(coding, strategy))
     }
 
-    /// Sums in the network, by an aggregator at this address, of values that `wire` codes.
+    /// `f32` through the servers: for what is small or has to be exact.
+    ///
+    /// # Panics
+    /// Never: `f32` is built in.
     #[must_use]
-    pub fn in_network(address: SocketAddr, wire: Wire) -> Self {
-        // Strategy and partitions say nothing here; a ring is the one that goes with the coding.
-        Self { in_network: Some(address), ..Self::of(Coding::Wire(wire), Strategy::Ring) }
+    pub fn exact() -> Self {
+        Self::Graph(GraphPlan::exact())
     }
 
     /// Reads a plan's TOML.
     ///
     /// ```
     /// # use gradwire_codecs::Registry;
-    /// # use gradwire_collectives::Plan;
-    /// let plan = Plan::parse(
+    /// # use gradwire_collectives::CollectivePlan;
+    /// let plan = CollectivePlan::parse(
     ///     r#"
     ///     strategy = "servers"
     ///     codec = "q8:256"
@@ -117,7 +116,7 @@ impl Plan {
     ///     "#,
     ///     Registry::BUILT_IN,
     /// )?;
-    /// assert_eq!(plan.choice("embedding.weight").unwrap().partitions, Some(1));
+    /// assert_eq!(plan.graph().unwrap().choice("embedding.weight").unwrap().partitions, Some(1));
     /// # Ok::<(), gradwire_collectives::PlanError>(())
     /// ```
     ///
@@ -125,6 +124,118 @@ impl Plan {
     /// It is no TOML, has a field that no plan has, or names what there is not.
     pub fn parse(text: &str, registry: Registry) -> Result<Self, PlanError> {
         let file: File = toml::from_str(text).map_err(|error| PlanError::Toml { why: error.to_string() })?;
+        let in_network = file.strategy.as_deref().and_then(|strategy| strategy.strip_prefix(IN_NETWORK));
+        let Some(address) = in_network else { return GraphPlan::read(&file, registry).map(Self::Graph) };
+        let wire = match &file.codec {
+            None => Wire::default(),
+            Some(codec) => match Coding::parse(codec, registry)? {
+                Coding::Wire(wire) => wire,
+                Coding::Host(got) => return Err(PlanError::AggregatorClient { got: got.to_string() }),
+            },
+        };
+        let has_sizes = file.partitions.is_some() || file.small.is_some() || file.bulk.is_some();
+        if !file.tensor.is_empty() || has_sizes || file.order.is_some() {
+            return Err(PlanError::AggregatorClient { got: "rows, partitions, small, bulk or order".into() });
+        }
+        Ok(Self::InNetwork { address: aggregator_address(address)?, wire })
+    }
+
+    /// The plan as TOML, which [`parse`](Self::parse) reads.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        let file = match self {
+            Self::InNetwork { wire, .. } => File {
+                strategy: Some(self.strategy()),
+                codec: Some(wire.to_string()),
+                partitions: None,
+                small: None,
+                bulk: None,
+                order: None,
+                tensor: Vec::new(),
+            },
+            Self::Graph(plan) => plan.written(),
+        };
+        toml::to_string(&file).expect("a plan is strings and numbers")
+    }
+
+    /// The graphs, if ranks exchange messages.
+    #[must_use]
+    pub const fn graph(&self) -> Option<&GraphPlan> {
+        match self {
+            Self::InNetwork { .. } => None,
+            Self::Graph(plan) => Some(plan),
+        }
+    }
+
+    /// The strategy of tensors without a row, as [`parse`](Self::parse) reads it.
+    #[must_use]
+    pub fn strategy(&self) -> String {
+        match self {
+            Self::InNetwork { address, .. } => format!("{IN_NETWORK}{address}"),
+            Self::Graph(plan) => plan.others.strategy.to_string(),
+        }
+    }
+
+    /// The coding of tensors without a row.
+    #[must_use]
+    pub const fn coding(&self) -> Coding {
+        match self {
+            Self::InNetwork { wire, .. } => Coding::Wire(*wire),
+            Self::Graph(plan) => plan.others.coding,
+        }
+    }
+
+    /// Does any tensor need tagged connections? An aggregator's packets have a type of service of their own.
+    #[must_use]
+    pub fn is_tagged(&self) -> bool {
+        self.graph().is_some_and(GraphPlan::is_tagged)
+    }
+
+    /// May rank 0 be a server, which sums what all others send it? Then strategies are without meaning.
+    ///
+    /// # Errors
+    /// The network would have to change what ranks send.
+    pub fn check_served(&self) -> Result<&GraphPlan, PlanError> {
+        match self {
+            Self::InNetwork { .. } => Err(PlanError::Served { got: self.strategy() }),
+            Self::Graph(plan) if plan.is_tagged() => {
+                Err(PlanError::Served { got: plan.others.coding.to_string() })
+            }
+            Self::Graph(plan) => Ok(plan),
+        }
+    }
+}
+
+impl From<GraphPlan> for CollectivePlan {
+    fn from(plan: GraphPlan) -> Self {
+        Self::Graph(plan)
+    }
+}
+
+impl GraphPlan {
+    /// Values below which a tensor is small, and bytes below which a message is, if nobody says otherwise.
+    pub const DEFAULT_SMALL: usize = 1024;
+    /// See [`bulk`](Self::bulk).
+    pub const DEFAULT_BULK: usize = 65_536;
+
+    /// The same for all tensors.
+    #[must_use]
+    pub const fn of(coding: Coding, strategy: Strategy) -> Self {
+        Self {
+            others: Choice { coding, strategy, partitions: None },
+            rows: Vec::new(),
+            small: Self::DEFAULT_SMALL,
+            bulk: Self::DEFAULT_BULK,
+            order: Order::Turns,
+        }
+    }
+
+    /// As [`CollectivePlan::exact`].
+    pub(crate) fn exact() -> Self {
+        Self::of(Coding::exact(), Strategy::Servers(None))
+    }
+
+    fn read(file: &File, registry: Registry) -> Result<Self, PlanError> {
         let choice = |row: &Row, default: Option<&Choice>| {
             let missing = |what| PlanError::Missing { what };
             let coding = match (&row.codec, default) {
@@ -145,26 +256,12 @@ impl Plan {
             Ok(Choice { coding, strategy, partitions })
         };
         let (strategy, codec) = (file.strategy.clone(), file.codec.clone());
-        if let Some(address) = strategy.as_deref().and_then(|strategy| strategy.strip_prefix(NODE)) {
-            let coding = Coding::parse(codec.as_deref().unwrap_or(DEFAULT_WIRE), registry)?;
-            let Coding::Wire(wire) = coding else {
-                return Err(PlanError::AggregatorClient { got: coding.to_string() });
-            };
-            let has_sizes = file.partitions.is_some() || file.small.is_some() || file.bulk.is_some();
-            if !file.tensor.is_empty() || has_sizes || file.order.is_some() {
-                return Err(PlanError::AggregatorClient {
-                    got: "rows, partitions, small, bulk or order".into(),
-                });
-            }
-            return Ok(Self::in_network(aggregator_address(address)?, wire));
-        }
         let others = choice(&Row { name: None, strategy, codec, partitions: file.partitions }, None)?;
         let rows = file.tensor.iter().map(|tensor| {
             let name = tensor.name.clone().ok_or(PlanError::Missing { what: "name" })?;
             Ok((name, choice(tensor, Some(&others))?))
         });
         Ok(Self {
-            in_network: None,
             rows: rows.collect::<Result<_, PlanError>>()?,
             others,
             small: file.small.unwrap_or(Self::DEFAULT_SMALL),
@@ -173,31 +270,28 @@ impl Plan {
         })
     }
 
-    /// The plan as TOML, which [`parse`](Self::parse) reads.
-    #[must_use]
-    pub fn to_toml(&self) -> String {
+    fn written(&self) -> File {
         let row = |(name, choice): &(String, Choice)| Row {
             name: Some(name.clone()),
             strategy: Some(choice.strategy.to_string()),
             codec: Some(choice.coding.to_string()),
             partitions: choice.partitions,
         };
-        let file = File {
-            strategy: Some(self.strategy()),
+        File {
+            strategy: Some(self.others.strategy.to_string()),
             codec: Some(self.others.coding.to_string()),
             partitions: self.others.partitions,
-            small: self.in_network.is_none().then_some(self.small),
-            bulk: self.in_network.is_none().then_some(self.bulk),
-            order: self.in_network.is_none().then_some(self.order),
+            small: Some(self.small),
+            bulk: Some(self.bulk),
+            order: Some(self.order),
             tensor: self.rows.iter().map(row).collect(),
-        };
-        toml::to_string(&file).expect("a plan is strings and numbers")
+        }
     }
 
-    /// The strategy of tensors without a row, as [`parse`](Self::parse) reads it.
-    #[must_use]
-    pub fn strategy(&self) -> String {
-        self.in_network.map_or_else(|| self.others.strategy.to_string(), |address| format!("{NODE}{address}"))
+    /// The one choice for all tensors, if the plan says nothing else.
+    pub(crate) fn uniform(&self) -> Option<(Coding, Strategy)> {
+        let Choice { coding, strategy, .. } = self.others;
+        (*self == Self::of(coding, strategy)).then_some((coding, strategy))
     }
 
     /// The row that fits the tensor's name, if there is one.
@@ -213,27 +307,12 @@ impl Plan {
     /// Does any tensor need tagged connections?
     #[must_use]
     pub fn is_tagged(&self) -> bool {
-        // An aggregator's packets have a type of service of their own.
-        self.in_network.is_none() && self.others.coding.is_tagged()
-            || self.rows.iter().any(|(_, choice)| choice.coding.is_tagged())
-    }
-
-    /// May rank 0 be a server, which sums what all others send it? Then strategies are without meaning.
-    ///
-    /// # Errors
-    /// The network would have to change what ranks send.
-    pub fn check_served(&self) -> Result<(), PlanError> {
-        let got = || if self.in_network.is_some() { self.strategy() } else { self.others.coding.to_string() };
-        if self.in_network.is_some() || self.is_tagged() {
-            Err(PlanError::Served { got: got() })
-        } else {
-            Ok(())
-        }
+        self.others.coding.is_tagged() || self.rows.iter().any(|(_, choice)| choice.coding.is_tagged())
     }
 
     /// The momentum that a tensor needs beside its message: if it is small, its codec is not the one that has the momentum.
-    pub(crate) fn momentum(&self, tensor: &str, values: usize) -> f32 {
-        let small = self.choice(tensor).is_none() && values < self.small;
+    pub(crate) fn momentum(&self, chosen: Option<&Choice>, values: usize) -> f32 {
+        let small = chosen.is_none() && values < self.small;
         if small { self.others.coding.codec().momentum() } else { 0.0 }
     }
 
@@ -242,9 +321,19 @@ impl Plan {
     /// # Errors
     /// A strategy is not for so many ranks, or does not go with its codec.
     pub fn jobs(&self, layout: &Layout, ranks: usize) -> Result<Vec<Job>, PlanError> {
+        self.jobs_of(layout, ranks, |at| self.choice(&layout.tensors()[at].0))
+    }
+
+    /// [`jobs`](Self::jobs) with a choice for a tensor by its place, not by its name.
+    pub(crate) fn jobs_of<'a>(
+        &'a self,
+        layout: &Layout,
+        ranks: usize,
+        chosen: impl Fn(usize) -> Option<&'a Choice>,
+    ) -> Result<Vec<Job>, PlanError> {
         let (mut jobs, mut small) = (Vec::new(), Vec::new());
         for (at, (name, range)) in layout.tensors().iter().enumerate() {
-            let choice = match self.choice(name) {
+            let choice = match chosen(at) {
                 Some(choice) => choice,
                 None if range.len() < self.small => {
                     small.push(at);
@@ -331,7 +420,7 @@ pub enum PlanError {
     )]
     NodePart { values: usize, bytes: usize },
     /// Nothing that an aggregator in the network sums.
-    #[error("strategy {NODE}ADDRESS with {got}: an aggregator sums all tensors, of codec wire:C:B[:X]")]
+    #[error("strategy {IN_NETWORK}ADDRESS with {got}: an aggregator sums all tensors, of codec wire:C:B[:X]")]
     AggregatorClient { got: String },
     /// Nothing that a server sums.
     #[error(
@@ -342,7 +431,7 @@ pub enum PlanError {
     #[error("{got} with a server's optimizer: it takes what one message of a codec such as q8 says")]
     Stepped { got: String },
     /// Not where an aggregator is.
-    #[error("strategy {NODE}{got}: expected an IP address, and :PORT unless it is {PORT}")]
+    #[error("strategy {IN_NETWORK}{got}: expected an IP address, and :PORT unless it is {PORT}")]
     Address { got: String },
     /// No such strategy, or not for so many.
     #[error(transparent)]
@@ -352,7 +441,7 @@ pub enum PlanError {
     Coding(#[from] CodingError),
 }
 
-impl FromStr for Plan {
+impl FromStr for CollectivePlan {
     type Err = PlanError;
 
     fn from_str(text: &str) -> Result<Self, PlanError> {
@@ -383,17 +472,22 @@ mod tests {
         codec = "wire:2:10"
     "#;
 
+    fn graph(text: &str) -> GraphPlan {
+        text.parse::<CollectivePlan>().unwrap().graph().unwrap().clone()
+    }
+
     #[test]
     fn a_plan_comes_back_from_its_toml() {
-        let plan: Plan = TEXT.parse().unwrap();
+        let plan: CollectivePlan = TEXT.parse().unwrap();
         assert_eq!(plan.to_toml().parse(), Ok(plan.clone()));
+        let plan = graph(TEXT);
         assert_eq!(plan.choice("fc.1").unwrap().strategy, Strategy::Servers(None));
         assert!(plan.is_tagged() && plan.choice("fc").is_none());
     }
 
     #[test]
     fn each_tensor_is_in_one_job_and_small_ones_are_together() {
-        let plan: Plan = TEXT.parse().unwrap();
+        let plan = graph(TEXT);
         let layout = [("a", 99), ("fc.1", 10), ("b", 1000), ("c", 7), ("head", 3)];
         let layout = Layout::new(layout).unwrap();
         let jobs = plan.jobs(&layout, 4).unwrap();
@@ -420,7 +514,7 @@ mod tests {
             ("strategy = \"hierarchy:2\"\ncodec = \"dgc:1\"", 3, false),
             ("strategy = \"servers\"\ncodec = \"q8\"\npartitions = 8", 2, true),
         ] {
-            let jobs = plan.parse::<Plan>().unwrap().jobs(&layout, ranks);
+            let jobs = graph(plan).jobs(&layout, ranks);
             match jobs {
                 Ok(_) => assert!(fits, "{plan}, {ranks} ranks"),
                 Err(error) => {
@@ -436,7 +530,7 @@ mod tests {
 
     #[test]
     fn tensors_of_one_part_are_summed_by_different_ranks_and_always_by_the_same() {
-        let plan: Plan = "strategy = \"servers\"\ncodec = \"q8\"\npartitions = 1\nsmall = 0".parse().unwrap();
+        let plan = graph("strategy = \"servers\"\ncodec = \"q8\"\npartitions = 1\nsmall = 0");
         let owns = |job: &Job, me| {
             let receives = |task: &&Task| matches!(task.op, Op::Recv { .. });
             job.graph(4, me, 0).unwrap().tasks().iter().filter(receives).count() == 3
@@ -454,7 +548,7 @@ mod tests {
 
     #[test]
     fn ranks_begin_with_the_part_of_the_next_rank() {
-        let plan: Plan = "strategy = \"servers\"\ncodec = \"f32\"\nsmall = 0".parse().unwrap();
+        let plan = graph("strategy = \"servers\"\ncodec = \"f32\"\nsmall = 0");
         let layout = Layout::new([("a", 100), ("b", 100)]).unwrap();
         for job in plan.jobs(&layout, 4).unwrap() {
             for me in 0..4 {
@@ -483,24 +577,27 @@ mod tests {
             ("strategy = \"ring\"\ncodec = \"f32\"\norder = \"any\"", "turns"),
             ("strategy = ring", "line 1"),
         ] {
-            let error = text.parse::<Plan>().expect_err(text).to_string();
+            let error = text.parse::<CollectivePlan>().expect_err(text).to_string();
             assert!(error.contains(says), "{text}: {error}");
         }
-        let plan: Plan = "strategy = \"servers:5\"\ncodec = \"f32\"".parse().unwrap();
+        let plan = graph("strategy = \"servers:5\"\ncodec = \"f32\"");
         let layout = Layout::new([("a", 5000)]).unwrap();
         assert!(plan.jobs(&layout, 4).unwrap_err().to_string().contains("expected 1 to 4"));
     }
 
     #[test]
     fn an_aggregator_in_the_network_is_a_plan_of_its_own() {
-        let plan: Plan = "strategy = \"in-network:10.0.0.9\"".parse().unwrap();
-        assert_eq!(plan.in_network, Some("10.0.0.9:59255".parse().unwrap()));
-        assert_eq!((plan.others.coding.to_string(), plan.is_tagged()), ("wire:2:10".into(), false));
-        let plan: Plan = "strategy = \"in-network:[::1]:7\"\ncodec = \"wire:2:8:1\"".parse().unwrap();
+        let plan: CollectivePlan = "strategy = \"in-network:10.0.0.9\"".parse().unwrap();
+        let address = "10.0.0.9:59255".parse().unwrap();
+        assert_eq!(plan, CollectivePlan::InNetwork { address, wire: Wire::new(2, 10, 0).unwrap() });
+        assert_eq!((plan.coding().to_string(), plan.is_tagged()), ("wire:2:10".into(), false));
+        let plan: CollectivePlan =
+            "strategy = \"in-network:[::1]:7\"\ncodec = \"wire:2:8:1\"".parse().unwrap();
         assert_eq!(plan.strategy(), "in-network:[::1]:7");
         assert_eq!(plan.to_toml().parse(), Ok(plan));
-        let plan: Plan = "strategy = \"in-network:10.0.0.9\"\ncodec = \"wire:1:6:-2\"".parse().unwrap();
-        assert_eq!(plan.others.coding.to_string(), "wire:1:6:-2");
+        let plan: CollectivePlan =
+            "strategy = \"in-network:10.0.0.9\"\ncodec = \"wire:1:6:-2\"".parse().unwrap();
+        assert_eq!(plan.coding().to_string(), "wire:1:6:-2");
         assert_eq!(plan.to_toml().parse(), Ok(plan));
         for (text, says) in [
             ("strategy = \"in-network:here\"", "expected an IP address"),
@@ -520,7 +617,7 @@ mod tests {
                 "with rows, partitions, small, bulk or order",
             ),
         ] {
-            let error = text.parse::<Plan>().expect_err(text).to_string();
+            let error = text.parse::<CollectivePlan>().expect_err(text).to_string();
             assert!(error.contains(says), "{text}: {error}");
         }
     }

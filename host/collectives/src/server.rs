@@ -16,9 +16,10 @@ use crate::coding::Coding;
 use crate::failure::LinkError;
 use crate::layout::{Layout, checksum};
 use crate::link::{Link, Report};
-use crate::method::{Method, all_finite, both, exact, whole};
+use crate::magnitude::all_finite;
+use crate::method::Method;
 use crate::optimizer::{Moments, Optimizer};
-use crate::plan::{Plan, PlanError};
+use crate::plan::{CollectivePlan, GraphPlan, PlanError};
 use crate::residuals::Residuals;
 use crate::strategies::Strategy;
 
@@ -64,9 +65,9 @@ impl Round<'_> {
         if link.rank() != 1 {
             weights.fill(0.0);
         }
-        link.exchange(weights, self.layout, &exact(), &mut Residuals::new())?;
+        link.exchange(weights, self.layout, &CollectivePlan::exact(), &mut Residuals::new())?;
         let mut said = [0.0; SAID];
-        link.pull(&mut said, &Layout::new([("returns", SAID)])?, &exact())?;
+        link.pull(&mut said, &Layout::new([("returns", SAID)])?, &GraphPlan::exact())?;
         let text: String =
             said.iter().take_while(|byte| **byte != 0.0).map(|byte| *byte as u8 as char).collect();
         Ok(text.parse()?)
@@ -89,7 +90,7 @@ impl Round<'_> {
         let first = link.push(buffer, self.layout, plan, residuals)?;
         let second = link.pull(buffer, self.layout, &returns.plan())?;
         self.check(link, buffer)?;
-        Ok(both(first, second))
+        Ok(first.then(second))
     }
 
     fn run(
@@ -123,10 +124,10 @@ pub enum Returns {
 const SAID: usize = 64;
 
 impl Returns {
-    fn plan(self) -> Plan {
+    fn plan(self) -> GraphPlan {
         match self {
-            Self::Weights => exact(),
-            Self::Deltas(coding) => Plan::of(coding, Strategy::Servers(None)),
+            Self::Weights => GraphPlan::exact(),
+            Self::Deltas(coding) => GraphPlan::of(coding, Strategy::Servers(None)),
         }
     }
 }
@@ -149,7 +150,7 @@ impl FromStr for Returns {
         }
         let coding = Coding::parse(text, Registry::BUILT_IN)?;
         let returns = Self::Deltas(coding);
-        returns.plan().check_served()?;
+        CollectivePlan::from(returns.plan()).check_served()?;
         Ok(returns)
     }
 }
@@ -314,7 +315,7 @@ impl Server {
 
     /// Takes the weights of rank 1 for its own.
     fn begin(&mut self, round: &Round, returns: Returns, buffer: &mut [f32]) -> Result<(), LinkError> {
-        self.link.exchange(buffer, round.layout, &exact(), &mut Residuals::new())?;
+        self.link.exchange(buffer, round.layout, &CollectivePlan::exact(), &mut Residuals::new())?;
         for (name, range) in round.layout.tensors() {
             let weights = buffer[range.clone()].to_vec();
             let parameter = Parameter { theirs: weights.clone(), weights, moments: Moments::default() };
@@ -322,7 +323,7 @@ impl Server {
         }
         let mut said = [0.0; SAID];
         said.iter_mut().zip(returns.to_string().bytes()).for_each(|(to, byte)| *to = f32::from(byte));
-        self.link.pull(&mut said, &Layout::new([("returns", SAID)])?, &exact())?;
+        self.link.pull(&mut said, &Layout::new([("returns", SAID)])?, &GraphPlan::exact())?;
         Ok(())
     }
 
@@ -369,6 +370,6 @@ impl Server {
             }
         }
         round.check(&mut self.link, buffer)?;
-        Ok(whole(start, both(first, second)))
+        Ok(first.then(second).finish(start))
     }
 }

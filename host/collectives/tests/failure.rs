@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-use gradwire_collectives::{Layout, Link, LinkError, Listening, Options, Plan, Residuals, Token};
+use gradwire_collectives::{CollectivePlan, Layout, Link, LinkError, Listening, Options, Residuals, Token};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// What tells this program to be a rank: root, rank, ranks, token, milliseconds after each exchange, strategy, and whether it then compares.
@@ -18,7 +18,7 @@ const NODE: &str = "in-network:127.0.0.1:9";
 
 fn exchange(link: &mut Link, strategy: &str) -> Result<(), LinkError> {
     let layout = Layout::new([("a", VALUES)]).unwrap();
-    let plan: Plan = match strategy {
+    let plan: CollectivePlan = match strategy {
         NODE => format!("strategy = {NODE:?}").parse().unwrap(),
         _ => format!("strategy = {strategy:?}\ncodec = \"f32\"").parse().unwrap(),
     };
@@ -165,7 +165,7 @@ const LONG: Duration = Duration::from_secs(120);
 
 #[test]
 fn a_rank_that_is_killed_is_named_to_all() {
-    for (victim, strategy) in [(2, "ring"), (1, "servers"), (3, "halving")] {
+    for (victim, strategy) in [(2, "ring"), (1, "servers"), (3, "halving-doubling")] {
         let told =
             attacked(4, victim, LONG, Duration::ZERO, strategy, |process, _, _| process.signal(Signal::KILL));
         for told in &told {

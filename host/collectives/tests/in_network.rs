@@ -15,7 +15,9 @@ use gradwire::codec::{Params, Split};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 use gradwire::wire::chunk::{Body, Limits, Packet, Refusal};
-use gradwire_collectives::{Aggregator, InNetwork, Layout, Link, LinkError, Method, Plan, Residuals};
+use gradwire_collectives::{
+    Aggregator, CollectivePlan, InNetwork, Layout, Link, LinkError, Method, Residuals,
+};
 use support::{Random, options, ranks};
 
 const ANYWHERE: &str = "127.0.0.1:0";
@@ -118,7 +120,7 @@ fn profile(codec: u8) -> Profile {
     }
 }
 
-fn plan(at: SocketAddr, codec: u8) -> Plan {
+fn plan(at: SocketAddr, codec: u8) -> CollectivePlan {
     format!("strategy = \"in-network:{at}\"\ncodec = \"wire:{codec}:10\"").parse().unwrap()
 }
 

@@ -9,12 +9,17 @@ use std::time::Duration;
 use gradwire_codecs::{Codec, Raw, Registry};
 use gradwire_collectives::graph::Format;
 use gradwire_collectives::{
-    Coding, Layout, LinkError, Listening, Options, Order, Plan, Record, Residuals, Strategy, Token,
+    Coding, CollectivePlan, GraphPlan, Layout, LinkError, Listening, Options, Order, Record, Residuals,
+    Strategy, Token,
 };
 use support::{Random, options, ranks, rounding, sum};
 
-fn plan(strategy: Strategy, codec: &str) -> Plan {
-    Plan { small: 40, ..Plan::of(Coding::parse(codec, Registry::BUILT_IN).unwrap(), strategy) }
+fn graphs(strategy: Strategy, codec: &str) -> GraphPlan {
+    GraphPlan { small: 40, ..GraphPlan::of(Coding::parse(codec, Registry::BUILT_IN).unwrap(), strategy) }
+}
+
+fn plan(strategy: Strategy, codec: &str) -> CollectivePlan {
+    graphs(strategy, codec).into()
 }
 
 const TENSORS: [(&str, usize); 5] =
@@ -24,7 +29,7 @@ const TENSORS: [(&str, usize); 5] =
 type Seen = (Vec<f32>, Record, Vec<f32>);
 
 /// Some exchanges with this plan, at so many ranks; each is checked against sums in `f64` and against its own messages.
-fn exchange(count: usize, at: &str, plan: &Plan) {
+fn exchange(count: usize, at: &str, plan: &CollectivePlan) {
     let layout = Layout::new(TENSORS).unwrap();
     let values = layout.values();
     let gradient = |rank: usize, round: u64| Random(rank as u64 * 1000 + round).values(values);
@@ -134,18 +139,18 @@ fn more_and_fewer_partitions_than_ranks_and_any_order_of_sends() {
         (7, Order::Coordinated),
         (40, Order::Coordinated),
     ] {
-        for strategy in [Strategy::Ring, Strategy::Servers(None), Strategy::Halving] {
-            let mut plan = plan(strategy, "q8");
+        for strategy in [Strategy::Ring, Strategy::Servers(None), Strategy::HalvingDoubling] {
+            let mut plan = graphs(strategy, "q8");
             plan.others.partitions = Some(partitions);
             (plan.order, plan.bulk) = (order, 200);
-            exchange(4, "127.0.0.1:0", &plan);
+            exchange(4, "127.0.0.1:0", &plan.into());
         }
     }
     // Tagged connections are others than those of host codecs, and wait for the same coordinator.
     exchange(
         3,
         "127.0.0.1:0",
-        &Plan { order: Order::Coordinated, bulk: 0, ..plan(Strategy::Ring, "wire:2:10") },
+        &GraphPlan { order: Order::Coordinated, bulk: 0, ..graphs(Strategy::Ring, "wire:2:10") }.into(),
     );
 }
 
@@ -157,9 +162,10 @@ fn orders_may_change_from_one_exchange_to_the_next() {
         let rank = link.rank();
         for round in 0..60 {
             let order = [Order::Coordinated, Order::Turns, Order::Free][round % 3];
-            let mut plan = plan(Strategy::Servers(Some(1 + round % 2)), "f32");
+            let mut plan = graphs(Strategy::Servers(Some(1 + round % 2)), "f32");
             plan.others.partitions = Some(5);
             (plan.order, plan.bulk) = (order, 0);
+            let plan = plan.into();
             let mut values = vec![(rank + round) as f32; 20_000];
             link.exchange(&mut values, &layout, &plan, &mut Residuals::new()).unwrap();
             assert_eq!(values, vec![(6 + 4 * round) as f32; 20_000]);
@@ -189,7 +195,7 @@ fn the_pair_of_calls_differs_only_in_the_tag() {
 }
 
 /// Two ranks that exchange with different arguments; what each is told.
-fn disagree(plans: [&Plan; 2], tensors: [&[(&str, usize)]; 2]) -> Vec<String> {
+fn disagree(plans: [&CollectivePlan; 2], tensors: [&[(&str, usize)]; 2]) -> Vec<String> {
     ranks(2, "127.0.0.1:0", &options(false), |mut link| {
         let layout = Layout::new(tensors[link.rank()].iter().copied()).unwrap();
         let mut buffer = vec![1.0; layout.values()];
@@ -205,10 +211,9 @@ fn disagree(plans: [&Plan; 2], tensors: [&[(&str, usize)]; 2]) -> Vec<String> {
 fn ranks_that_disagree_are_both_named() {
     let (ring, q8) = (plan(Strategy::Ring, "f32"), plan(Strategy::Ring, "q8"));
     let servers = plan(Strategy::Servers(None), "f32");
-    let two = Plan {
-        others: gradwire_collectives::Choice { partitions: Some(7), ..ring.others.clone() },
-        ..ring.clone()
-    };
+    let mut two = graphs(Strategy::Ring, "f32");
+    two.others.partitions = Some(7);
+    let two = two.into();
     let a: &[(&str, usize)] = &[("a", 100)];
     for (plans, tensors, says) in [
         ([&ring, &q8], [a, a], ["'ring f32'", "'ring q8'"]),

@@ -6,7 +6,7 @@ mod support;
 
 use std::net::{SocketAddr, UdpSocket};
 
-use gradwire_collectives::{Coding, Layout, Link, Method, Plan, Residuals, Strategy};
+use gradwire_collectives::{Coding, CollectivePlan, Layout, Link, Method, Residuals, Strategy};
 use support::{Random, options, ranks, sum};
 
 /// Name, rows, columns: a matrix, a large and a small vector, and a vector that fills no square.
@@ -39,7 +39,7 @@ const PLANS: &[(&str, f64)] = &[
     ("hierarchy:2:q8", 0.0),
     ("hierarchy:2:servers:3lc:1:1024", 0.0),
     ("strategy = \"all-gather\"\ncodec = \"dgc:5\"\nsmall = 0\npartitions = 1", 0.0),
-    ("strategy = \"halving\"\ncodec = \"onebit\"\npartitions = 7", 0.0),
+    ("strategy = \"halving-doubling\"\ncodec = \"onebit\"\npartitions = 7", 0.0),
 ];
 
 /// The plan of this name; an aggregator is none that ever answers, so ranks sum.
@@ -246,11 +246,11 @@ fn an_aggregator_is_sent_what_was_held_back() {
     let (_socket, silent) = silent();
     let all = ranks(RANKS, "127.0.0.1:0", &options(false), |mut link| {
         let mut residuals = Residuals::new();
-        let q8 = Plan::of("q8".parse::<Method>().map(coding).unwrap(), Strategy::Servers(None));
+        let q8 = CollectivePlan::of("q8".parse::<Method>().map(coding).unwrap(), Strategy::Servers(None));
         let mut buffer = Random(link.rank() as u64).values(layout().values());
         link.exchange(&mut buffer, &layout(), &q8, &mut residuals).unwrap();
         let before = all_held(&residuals);
-        let aggregator: Plan =
+        let aggregator: CollectivePlan =
             format!("strategy = \"in-network:{silent}\"\ncodec = \"wire:2:20\"").parse().unwrap();
         let mut buffer = vec![GIVEN; layout().values()];
         link.exchange(&mut buffer, &layout(), &aggregator, &mut residuals).unwrap();
@@ -267,7 +267,7 @@ fn an_aggregator_is_sent_what_was_held_back() {
 
 fn coding(method: Method) -> Coding {
     let Method::Plan(plan) = method else { panic!("{method}") };
-    plan.others.coding
+    plan.coding()
 }
 
 /// A residual of another shape is an error before anything is exchanged: the link, the gradient and the residual are as before.
@@ -316,7 +316,7 @@ fn a_plan_that_the_link_refuses_changes_nothing() {
 #[test]
 fn small_tensors_get_the_momentum_that_the_optimizer_has_not() {
     let layout = Layout::new([("fc", 2400), ("bias", 40), ("scale", 7)]).unwrap();
-    let plan: Plan = "strategy = \"servers\"\ncodec = \"dgc:10:0.9\"".parse().unwrap();
+    let plan: CollectivePlan = "strategy = \"servers\"\ncodec = \"dgc:10:0.9\"".parse().unwrap();
     let gradient = |rank: usize, round: u64| Random(1000 * rank as u64 + round).values(layout.values());
     let mut velocity = vec![0.0f64; layout.values()];
     let mut before: Vec<Residuals> = Vec::new();

@@ -73,7 +73,7 @@ impl Plan {
     fn load(path: std::path::PathBuf) -> PyResult<Self> {
         let text = std::fs::read_to_string(&path)
             .map_err(|error| PyOSError::new_err(format!("{}: {error}", path.display())))?;
-        let plan: Result<gradwire_collectives::Plan, _> = text.parse();
+        let plan: Result<gradwire_collectives::CollectivePlan, _> = text.parse();
         plan.map(|plan| Self(Method::Plan(plan)))
             .map_err(|error| invalid(format!("{}: {error}", path.display())))
     }

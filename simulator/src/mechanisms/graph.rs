@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use gradwire_collectives::graph::{Format, Graph, Message as GraphMessage, Op, Task};
-use gradwire_collectives::{Job, Order};
+use gradwire_collectives::{CollectivePlan, Job, Order};
 
 use crate::cluster::{Cluster, Dest, Exchange, Message, Sent};
 use crate::scenario::{Content, Scenario};
@@ -97,7 +97,11 @@ impl Graphs {
     pub(crate) fn new(scenario: &Scenario) -> Self {
         let (workers, rows) = (scenario.workers, &scenario.model.parameters);
         let planned = scenario.plan.is_some();
-        let in_turns = scenario.plan.as_ref().is_none_or(|plan| plan.order != Order::Free);
+        let in_turns = scenario
+            .plan
+            .as_ref()
+            .and_then(CollectivePlan::graph)
+            .is_none_or(|plan| plan.order != Order::Free);
         let (mut roles, mut known) = (Vec::new(), BTreeMap::new());
         let (mut jobs, mut parts, mut job_of) = (Vec::new(), Vec::new(), vec![0; rows.len()]);
         for (at, job) in scenario.jobs().expect("Scenario::check").into_iter().enumerate() {

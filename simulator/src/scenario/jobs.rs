@@ -17,9 +17,9 @@ impl Scenario {
         let (rows, workers) = (&self.model.parameters, self.workers as usize);
         let Mechanism::Graph(strategy) = self.mechanism else { return Err(bad(&"only graphs have one")) };
         if let Some(plan) = &self.plan {
-            if plan.in_network.is_some() {
+            let Some(plan) = plan.graph() else {
                 return Err(bad(&"an aggregator in the network is the mechanism ina"));
-            }
+            };
             let values = |values| usize::try_from(values).unwrap_or(usize::MAX);
             let layout = Layout::new(rows.iter().map(|row| (row.name.as_str(), values(row.values))));
             return plan.jobs(&layout.map_err(|why| bad(&why))?, workers).map_err(|why| bad(&why));

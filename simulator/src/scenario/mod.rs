@@ -14,7 +14,7 @@ pub use compression::{
 pub use links::{Links, Racks};
 pub use mechanism::{Assignment, Mechanism, SendOrder};
 
-use gradwire_collectives::Plan;
+use gradwire_collectives::CollectivePlan;
 
 use crate::time::Picos;
 use crate::workload::{ComputeTimes, Jitter, Model};
@@ -36,7 +36,7 @@ pub struct Scenario {
     /// which strategy and codec. Of `wire`, only the rates of a codec on the host count then.
     /// Without a plan, each parameter is exchanged by itself, in as many partitions as there are
     /// workers.
-    pub plan: Option<Plan>,
+    pub plan: Option<CollectivePlan>,
     /// The time that each message takes its sender and its receiver, besides what its values take.
     /// Chunks for aggregators in the network have their own costs.
     pub per_message: Picos,

@@ -5,13 +5,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Decoded, Record};
+use crate::coding::Coding;
 use crate::failure::LinkError;
 use crate::graph::{Message, Rank};
 use crate::header::{HEADER_LEN, PlanName};
 use crate::job::Job;
 use crate::layout::{Hash, Layout};
 use crate::part::{Bytes, Part, Step, Values};
-use crate::plan::{Plan, PlanError};
+use crate::plan::{GraphPlan, PlanError};
 use crate::poll::Traffic;
 use crate::protocol::{Command, Expect, ExpectJob};
 use crate::residuals::{Residual, Residuals, is_zero};
@@ -33,10 +34,19 @@ pub(super) struct Running {
     gathered: Option<Vec<f32>>,
 }
 
+/// How a job's gradients join their residuals.
+#[derive(Clone, Copy)]
+pub(super) struct Feedback {
+    /// The codec whose states the residuals have.
+    pub(super) coding: Coding,
+    /// What is put on gradients in its place: for small tensors, which it does not code.
+    pub(super) momentum: f32,
+}
+
 impl Running {
     pub(super) fn new(
         job: Job,
-        plan: &Plan,
+        Feedback { coding, momentum }: Feedback,
         layout: &Layout,
         buffer: &[f32],
         residuals: &mut Residuals,
@@ -49,10 +59,6 @@ impl Running {
         });
         let parts: Vec<Part> = parts.collect::<Result<_, LinkError>>()?;
         let tensor = |at: usize| &layout.tensors()[at];
-        // All tensors of one job are alike in this.
-        let (name, range) = tensor(job.tensors[0]);
-        let momentum = plan.momentum(name, range.len());
-        let coding = if momentum == 0.0 { job.coding } else { plan.others.coding };
         let state_len = |values| if momentum == 0.0 { coding.codec().state_len(values) } else { values };
         let mut running = Self {
             plan: PlanName::new(&format!("{} {}", job.strategy, job.coding)),
@@ -145,7 +151,7 @@ pub(super) struct Place {
 pub(super) struct Exchange<'a> {
     place: Place,
     layout: &'a Layout,
-    plan: &'a Plan,
+    plan: &'a GraphPlan,
     buffer: &'a mut [f32],
     jobs: Vec<Running>,
     /// Jobs and partitions that nothing arrived for yet, in the order of this rank's turns.
@@ -165,7 +171,7 @@ impl<'a> Exchange<'a> {
     pub(super) fn new(
         place: Place,
         layout: &'a Layout,
-        plan: &'a Plan,
+        plan: &'a GraphPlan,
         buffer: &'a mut [f32],
         jobs: Vec<Running>,
         mut record: Option<&'a mut Record>,

@@ -22,7 +22,7 @@ use crate::graph::{Format, Message, Rank};
 use crate::header::PlanName;
 use crate::layout::Layout;
 use crate::part::Bytes;
-use crate::plan::{Order, Plan};
+use crate::plan::Order;
 use crate::poll::Traffic;
 use crate::protocol::{Command, Event, Expect, ExpectJob};
 use crate::sums::{Sums, Wrong};
@@ -73,7 +73,7 @@ impl Link {
         &mut self,
         buffer: &mut [f32],
         layout: &Layout,
-        plan: &Plan,
+        strategy: &str,
         address: SocketAddr,
         wire: Wire,
     ) -> Result<Report, LinkError> {
@@ -94,7 +94,7 @@ impl Link {
                 }
             };
         let (packets, bytes) = (aggregator.sent_packets, aggregator.sent_bytes);
-        let result = self.sum_with(&mut aggregator, buffer, layout, plan, wire);
+        let result = self.sum_with(&mut aggregator, buffer, layout, strategy, wire);
         let (packets, bytes) = (aggregator.sent_packets - packets, aggregator.sent_bytes - bytes);
         self.aggregator = Some(aggregator);
         let in_network = result.map_err(|failure| self.fail(failure))?;
@@ -112,7 +112,7 @@ impl Link {
         aggregator: &mut AggregatorClient,
         buffer: &mut [f32],
         layout: &Layout,
-        plan: &Plan,
+        strategy: &str,
         wire: Wire,
     ) -> Result<InNetwork, Failure> {
         self.begin(Expect {
@@ -163,7 +163,7 @@ impl Link {
         }
         self.command(Command::End);
         if !batches.is_empty() {
-            let name = PlanName::new(&format!("{} {wire}", plan.strategy()));
+            let name = PlanName::new(&format!("{strategy} {wire}"));
             self.settle(chunks, buffer, layout, name, wire, &batches, &mut report)?;
         }
         Ok(report)

@@ -15,9 +15,10 @@ use crate::aggregator_client::{AggregatorClient, JobName};
 use crate::coding::{Coding, Wire};
 use crate::failure::{Failure, LinkError};
 use crate::graph::{Message, Rank};
+use crate::job::Job;
 use crate::layout::{Layout, checksum};
 use crate::part::Bytes;
-use crate::plan::{MAX_BYTES, Plan, PlanError};
+use crate::plan::{Choice, CollectivePlan, GraphPlan, MAX_BYTES, PlanError};
 use crate::poll::{Poller, Traffic, Waker};
 use crate::protocol::{Command, Event, explanation};
 use crate::rendezvous::Listening;
@@ -31,7 +32,7 @@ mod served;
 #[cfg(test)]
 mod simulation;
 
-use exchange::{Exchange, Place, Running};
+use exchange::{Exchange, Feedback, Place, Running};
 pub use in_network::InNetwork;
 
 /// A result that the network coded is compared at the first exchange, and then once in so many.
@@ -77,6 +78,25 @@ pub struct Report {
     pub traffic: Traffic,
     /// With an aggregator in the network: who summed.
     pub in_network: Option<InNetwork>,
+}
+
+impl Report {
+    /// This exchange and another one after it.
+    #[must_use]
+    pub fn then(self, next: Self) -> Self {
+        let mut traffic = self.traffic;
+        traffic.sent_bytes += next.traffic.sent_bytes;
+        traffic.sent_messages += next.traffic.sent_messages;
+        traffic.send_calls += next.traffic.send_calls;
+        let in_network = next.in_network.or(self.in_network);
+        Self { time: self.time + next.time, compute: self.compute + next.compute, traffic, in_network }
+    }
+
+    /// Exchanges that began at `start` and are over now, with what happened between them as computing.
+    pub(crate) fn finish(self, start: Instant) -> Self {
+        let time = start.elapsed();
+        Self { time, compute: self.compute + time.saturating_sub(self.time), ..self }
+    }
 }
 
 /// What an exchange did, for those who want to check it.
@@ -181,10 +201,10 @@ impl Link {
         &mut self,
         buffer: &mut [f32],
         layout: &Layout,
-        plan: &Plan,
+        plan: &CollectivePlan,
         residuals: &mut Residuals,
     ) -> Result<Report, LinkError> {
-        self.run(buffer, layout, plan, residuals, None, Strategy::Servers(Some(1)))
+        self.run_plan(buffer, layout, plan, residuals, None)
     }
 
     /// [`exchange`](Self::exchange), and writes down what it did.
@@ -195,11 +215,11 @@ impl Link {
         &mut self,
         buffer: &mut [f32],
         layout: &Layout,
-        plan: &Plan,
+        plan: &CollectivePlan,
         residuals: &mut Residuals,
         record: &mut Record,
     ) -> Result<Report, LinkError> {
-        self.run(buffer, layout, plan, residuals, Some(record), Strategy::Servers(Some(1)))
+        self.run_plan(buffer, layout, plan, residuals, Some(record))
     }
 
     /// Replaces `values` by their sums over all ranks, exactly as `f32` adds them, over a ring that no NIC touches.
@@ -225,8 +245,8 @@ impl Link {
     fn ring(&mut self, values: &mut [f32], coding: Coding) -> Result<Report, LinkError> {
         let layout = Layout::new([("values", values.len())])?;
         // One tensor, however small, goes as it was asked for.
-        let plan = Plan { small: 0, ..Plan::of(coding, Strategy::Ring) };
-        self.exchange(values, &layout, &plan, &mut Residuals::new())
+        let plan = GraphPlan { small: 0, ..GraphPlan::of(coding, Strategy::Ring) };
+        self.exchange(values, &layout, &plan.into(), &mut Residuals::new())
     }
 
     /// Do these go together, and with this link? If not, nothing was done yet.
@@ -234,61 +254,132 @@ impl Link {
         &self,
         values: usize,
         layout: &Layout,
-        plan: &Plan,
+        plan: &CollectivePlan,
         residuals: &Residuals,
     ) -> Result<(), LinkError> {
+        self.check_fit(values, layout, residuals)?;
+        if self.served {
+            plan.check_served()?;
+        }
+        match plan {
+            CollectivePlan::InNetwork { wire, .. } => {
+                // What no aggregator sums, ranks send each other, at worst all in one message.
+                let bytes = Sums::new(Kernel::detect(), *wire, self.ranks).longest(values);
+                if bytes > MAX_BYTES {
+                    return Err(PlanError::NodePart { values, bytes }.into());
+                }
+            }
+            CollectivePlan::Graph(plan) if plan.is_tagged() && !self.tagged => {
+                return Err(LinkError::NotTagged);
+            }
+            CollectivePlan::Graph(_) => {}
+        }
+        Ok(())
+    }
+
+    fn check_fit(&self, values: usize, layout: &Layout, residuals: &Residuals) -> Result<(), LinkError> {
         if self.thread.is_none() {
             return Err(LinkError::Closed(self.failed.clone()));
         }
         if values != layout.values() {
             return Err(LinkError::Buffer { buffer: values, layout: layout.values() });
         }
-        if self.served {
-            plan.check_served()?;
-        }
-        if plan.is_tagged() && !self.tagged {
-            return Err(LinkError::NotTagged);
-        }
-        if let (Some(_), Coding::Wire(wire)) = (plan.in_network, plan.others.coding) {
-            // What no aggregator sums, ranks send each other, at worst all in one message.
-            let bytes = Sums::new(Kernel::detect(), wire, self.ranks).longest(values);
-            if bytes > MAX_BYTES {
-                return Err(PlanError::NodePart { values, bytes }.into());
-            }
-        }
         Ok(residuals.fits(layout)?)
     }
 
-    /// Whatever the plan says, a link with a server has the strategy `with_server`.
-    fn run(
+    fn run_plan(
         &mut self,
         buffer: &mut [f32],
         layout: &Layout,
-        plan: &Plan,
+        plan: &CollectivePlan,
         residuals: &mut Residuals,
         record: Option<&mut Record>,
+    ) -> Result<Report, LinkError> {
+        self.check(buffer.len(), layout, plan, residuals)?;
+        match plan {
+            CollectivePlan::InNetwork { address, wire } => {
+                for (name, range) in layout.tensors() {
+                    residuals.release(name, &mut buffer[range.clone()]);
+                }
+                if let Some(record) = record {
+                    *record = Record {
+                        given: buffer.to_vec(),
+                        dropped: vec![0.0; buffer.len()],
+                        decoded: Vec::new(),
+                    };
+                }
+                self.sum_in_network(buffer, layout, &plan.strategy(), *address, *wire)
+            }
+            CollectivePlan::Graph(plan) => {
+                let chosen = |at: usize| plan.choice(&layout.tensors()[at].0);
+                self.run(buffer, layout, plan, &chosen, residuals, record)
+            }
+        }
+    }
+
+    /// [`exchange`](Self::exchange) of graphs whose choices go by the tensor's place in the layout.
+    pub(crate) fn exchange_chosen(
+        &mut self,
+        buffer: &mut [f32],
+        layout: &Layout,
+        plan: &GraphPlan,
+        chosen: &[Option<Choice>],
+        residuals: &mut Residuals,
+    ) -> Result<Report, LinkError> {
+        self.check_fit(buffer.len(), layout, residuals)?;
+        self.run(buffer, layout, plan, &|at| chosen[at].as_ref(), residuals, None)
+    }
+
+    /// Runs graphs. With a server, they are the server's, whatever the plan says.
+    fn run<'c>(
+        &mut self,
+        buffer: &mut [f32],
+        layout: &Layout,
+        plan: &'c GraphPlan,
+        chosen: &dyn Fn(usize) -> Option<&'c Choice>,
+        residuals: &mut Residuals,
+        record: Option<&mut Record>,
+    ) -> Result<Report, LinkError> {
+        let jobs = self.jobs(layout, plan, chosen, Strategy::Servers(Some(1)))?;
+        self.run_jobs(buffer, layout, plan, jobs, chosen, residuals, record)
+    }
+
+    fn jobs<'c>(
+        &self,
+        layout: &Layout,
+        plan: &'c GraphPlan,
+        chosen: &dyn Fn(usize) -> Option<&'c Choice>,
         with_server: Strategy,
+    ) -> Result<Vec<Job>, LinkError> {
+        let mut jobs = plan.jobs_of(layout, self.ranks, chosen)?;
+        if self.served {
+            jobs.iter_mut().for_each(|job| job.strategy = with_server);
+        }
+        Ok(jobs)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "called by two, which have all of these")]
+    fn run_jobs<'c>(
+        &mut self,
+        buffer: &mut [f32],
+        layout: &Layout,
+        plan: &'c GraphPlan,
+        all: Vec<Job>,
+        chosen: &dyn Fn(usize) -> Option<&'c Choice>,
+        residuals: &mut Residuals,
+        record: Option<&mut Record>,
     ) -> Result<Report, LinkError> {
         let start = Instant::now();
-        self.check(buffer.len(), layout, plan, residuals)?;
-        if let (Some(address), Coding::Wire(wire)) = (plan.in_network, plan.others.coding) {
-            for (name, range) in layout.tensors() {
-                residuals.release(name, &mut buffer[range.clone()]);
-            }
-            if let Some(record) = record {
-                *record =
-                    Record { given: buffer.to_vec(), dropped: vec![0.0; buffer.len()], decoded: Vec::new() };
-            }
-            return self.sum_in_network(buffer, layout, plan, address, wire);
-        }
         let mut jobs = Vec::new();
         let mut failed = None;
-        for mut job in plan.jobs(layout, self.ranks)? {
-            if self.served {
-                job.strategy = with_server;
-            }
+        for job in all {
+            // All tensors of one job are alike in this.
+            let first = job.tensors[0];
+            let momentum = plan.momentum(chosen(first), layout.tensors()[first].1.len());
+            let coding = if momentum == 0.0 { job.coding } else { plan.others.coding };
+            let feedback = Feedback { coding, momentum };
             let place = (self.rank, self.ranks);
-            match Running::new(job, plan, layout, buffer, residuals, place, record.is_some()) {
+            match Running::new(job, feedback, layout, buffer, residuals, place, record.is_some()) {
                 Ok(running) => jobs.push(running),
                 Err(error) => {
                     failed = Some(error);

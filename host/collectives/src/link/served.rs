@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::{Link, Report};
 use crate::failure::LinkError;
 use crate::layout::Layout;
-use crate::plan::Plan;
+use crate::plan::GraphPlan;
 use crate::protocol::{Command, Event};
 use crate::residuals::Residuals;
 use crate::strategies::Strategy;
@@ -29,10 +29,13 @@ impl Link {
         &mut self,
         buffer: &mut [f32],
         layout: &Layout,
-        plan: &Plan,
+        plan: &GraphPlan,
         residuals: &mut Residuals,
     ) -> Result<Report, LinkError> {
-        self.run(buffer, layout, plan, residuals, None, Strategy::Push)
+        self.check_fit(buffer.len(), layout, residuals)?;
+        let chosen = |at: usize| plan.choice(&layout.tensors()[at].0);
+        let jobs = self.jobs(layout, plan, &chosen, Strategy::Push)?;
+        self.run_jobs(buffer, layout, plan, jobs, &chosen, residuals, None)
     }
 
     /// All buffers become what a message says of the server's; what that lost is in nobody's residual.
@@ -40,9 +43,13 @@ impl Link {
         &mut self,
         buffer: &mut [f32],
         layout: &Layout,
-        plan: &Plan,
+        plan: &GraphPlan,
     ) -> Result<Report, LinkError> {
-        self.run(buffer, layout, plan, &mut Residuals::new(), None, Strategy::Pull)
+        let residuals = &mut Residuals::new();
+        self.check_fit(buffer.len(), layout, residuals)?;
+        let chosen = |at: usize| plan.choice(&layout.tensors()[at].0);
+        let jobs = self.jobs(layout, plan, &chosen, Strategy::Pull)?;
+        self.run_jobs(buffer, layout, plan, jobs, &chosen, residuals, None)
     }
 
     /// At a server: waits for what it is asked to do next; `None` when all others have left.

@@ -6,13 +6,13 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::exchange::{Exchange, Place, Running};
+use super::exchange::{Exchange, Feedback, Place, Running};
 use crate::agreement::{End, Vote};
 use crate::failure::Failure;
 use crate::graph::Rank;
 use crate::header::Purpose;
 use crate::layout::{Layout, checksum};
-use crate::plan::{Order, Plan};
+use crate::plan::{CollectivePlan, GraphPlan, Order};
 use crate::protocol::{Command, ConnectionId, Endpoint, Event, Expect, Protocol, explanation};
 use crate::residuals::Residuals;
 use std::sync::Arc;
@@ -89,7 +89,7 @@ struct Node<'a> {
     /// By connection: the node and the connection at the other end, and what arrives from there.
     remotes: Vec<(usize, ConnectionId)>,
     pipes: Vec<Pipe>,
-    plan: &'a Plan,
+    plan: &'a GraphPlan,
     layout: &'a Layout,
     buffers: VecDeque<&'a mut [f32]>,
     residuals: Residuals,
@@ -172,7 +172,8 @@ impl<'a> Node<'a> {
                 let place = Place { rank: self.rank, ranks: self.ranks, sequence: self.sequence };
                 let jobs = self.plan.jobs(self.layout, self.ranks).unwrap().into_iter().map(|job| {
                     let me = (self.rank, self.ranks);
-                    Running::new(job, self.plan, self.layout, buffer, &mut self.residuals, me, false).unwrap()
+                    let feedback = Feedback { coding: job.coding, momentum: 0.0 };
+                    Running::new(job, feedback, self.layout, buffer, &mut self.residuals, me, false).unwrap()
                 });
                 let jobs = jobs.collect();
                 self.exchange = Some(Exchange::new(place, self.layout, self.plan, buffer, jobs, None));
@@ -257,8 +258,12 @@ fn tensors() -> Layout {
     Layout::new([("weights", 3000), ("bias", 5), ("more", 40), ("conv", 1200)]).unwrap()
 }
 
+fn graphs(plan: &str) -> GraphPlan {
+    plan.parse::<CollectivePlan>().unwrap().graph().unwrap().clone()
+}
+
 fn run(scenario: &Scenario) -> Outcome {
-    let (plan, layout): (Plan, Layout) = (scenario.plan.parse().unwrap(), tensors());
+    let (plan, layout) = (graphs(scenario.plan), tensors());
     let ranks = scenario.ranks;
     let exchanges = TASKS.iter().filter(|task| **task == Task::Exchange).count();
     let buffer = |rank: Rank, exchange: usize| {
@@ -293,7 +298,7 @@ struct Simulation<'a> {
 impl<'a> Simulation<'a> {
     fn new(
         scenario: &Scenario,
-        plan: &'a Plan,
+        plan: &'a GraphPlan,
         layout: &'a Layout,
         results: &'a mut [Vec<Vec<f32>>],
         start: Instant,
@@ -502,7 +507,7 @@ const PLANS: [&str; 9] = [
     "strategy = \"hierarchy:2\"\ncodec = \"f32\"\nbulk = 0\npartitions = 7",
     "strategy = \"hierarchy:3:servers\"\ncodec = \"f32\"\nbulk = 500\norder = \"coordinated\"",
     "strategy = \"butterfly\"\ncodec = \"f32\"\nbulk = 500",
-    "strategy = \"halving\"\ncodec = \"f32\"\nbulk = 500\norder = \"coordinated\"",
+    "strategy = \"halving-doubling\"\ncodec = \"f32\"\nbulk = 500\norder = \"coordinated\"",
     "strategy = \"all-gather\"\ncodec = \"f32\"\nsmall = 0\nbulk = 100",
     "strategy = \"ring\"\ncodec = \"wire:2:10\"\nbulk = 500",
 ];
@@ -522,7 +527,7 @@ fn has_sums(outcome: &Outcome, plan: &str, rank: Rank, exchanges: usize) -> bool
 #[test]
 fn all_ranks_have_the_sums_whatever_order_messages_arrive_in() {
     for (plan, ranks) in PLANS.iter().flat_map(|plan| [1, 2, 3, 5].map(|ranks| (*plan, ranks))) {
-        if plan.parse::<Plan>().unwrap().jobs(&tensors(), ranks).is_err() {
+        if graphs(plan).jobs(&tensors(), ranks).is_err() {
             // A group needs as many ranks.
             continue;
         }

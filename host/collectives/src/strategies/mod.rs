@@ -6,7 +6,7 @@
 
 mod all_gather;
 mod butterfly;
-mod halving;
+mod halving_doubling;
 mod hierarchy;
 mod ring;
 mod servers;
@@ -16,7 +16,7 @@ use std::str::FromStr;
 
 pub use all_gather::all_gather;
 pub use butterfly::butterfly;
-pub use halving::halving;
+pub use halving_doubling::halving_doubling;
 pub use hierarchy::{Between, hierarchy};
 pub use ring::ring;
 pub use servers::{pull, push, servers};
@@ -42,8 +42,8 @@ pub enum Strategy {
     },
     /// [`butterfly`].
     Butterfly,
-    /// [`halving`].
-    Halving,
+    /// [`halving_doubling`].
+    HalvingDoubling,
     /// [`all_gather`].
     AllGather,
     /// [`push`], which a server asks for: no plan names it, since it leaves all others without a result.
@@ -54,7 +54,8 @@ pub enum Strategy {
 
 impl Strategy {
     /// How to write each of them.
-    pub const USAGE: &str = "ring, servers[:S], hierarchy:GROUP[:servers], butterfly, halving, all-gather";
+    pub const USAGE: &str =
+        "ring, servers[:S], hierarchy:GROUP[:servers], butterfly, halving-doubling, all-gather";
 
     /// One of each that a plan may name, for tests and documents.
     pub const EXAMPLES: [Self; 8] = [
@@ -64,7 +65,7 @@ impl Strategy {
         Self::Hierarchy { group: 2, between: Between::Rings },
         Self::Hierarchy { group: 2, between: Between::Servers },
         Self::Butterfly,
-        Self::Halving,
+        Self::HalvingDoubling,
         Self::AllGather,
     ];
 
@@ -82,7 +83,7 @@ impl Strategy {
             Self::Servers(count) => servers(ranks, me, partition, count.unwrap_or(ranks)),
             Self::Hierarchy { group, between } => hierarchy(ranks, me, partition, group, between),
             Self::Butterfly => butterfly(ranks, me),
-            Self::Halving => halving(ranks, me, partition),
+            Self::HalvingDoubling => halving_doubling(ranks, me, partition),
             Self::AllGather => all_gather(ranks, me),
             Self::Push => push(ranks, me),
             Self::Pull => pull(ranks, me),
@@ -128,7 +129,7 @@ impl fmt::Display for Strategy {
             Self::Hierarchy { group, between: Between::Rings } => write!(f, "hierarchy:{group}"),
             Self::Hierarchy { group, between: Between::Servers } => write!(f, "hierarchy:{group}:servers"),
             Self::Butterfly => f.write_str("butterfly"),
-            Self::Halving => f.write_str("halving"),
+            Self::HalvingDoubling => f.write_str("halving-doubling"),
             Self::AllGather => f.write_str("all-gather"),
             Self::Push => f.write_str("push"),
             Self::Pull => f.write_str("pull"),
@@ -154,7 +155,7 @@ impl FromStr for Strategy {
                 Ok(Self::Hierarchy { group: number(group)?, between: Between::Servers })
             }
             ("butterfly", []) => Ok(Self::Butterfly),
-            ("halving", []) => Ok(Self::Halving),
+            ("halving-doubling", []) => Ok(Self::HalvingDoubling),
             ("all-gather", []) => Ok(Self::AllGather),
             _ => Err(bad()),
         }
@@ -268,7 +269,7 @@ mod tests {
             Strategy::Ring,
             Strategy::Servers(None),
             Strategy::Butterfly,
-            Strategy::Halving,
+            Strategy::HalvingDoubling,
             Strategy::AllGather,
             Strategy::Push,
             Strategy::Pull,
@@ -307,9 +308,9 @@ mod tests {
 
     #[test]
     fn ranks_send_what_the_literature_says() {
-        // Of a tensor in n partitions: a ring, partitioned servers and halving 2(n-1) of them, one server n(n-1).
+        // Of a tensor in n partitions: a ring, partitioned servers and halving-doubling 2(n-1) of them, one server n(n-1).
         for n in [2, 4, 8, 16] {
-            for strategy in [Strategy::Ring, Strategy::Servers(None), Strategy::Halving] {
+            for strategy in [Strategy::Ring, Strategy::Servers(None), Strategy::HalvingDoubling] {
                 assert_eq!(traffic(strategy, n), (2 * (n - 1), 2 * (n - 1)), "{strategy}");
             }
             assert_eq!(traffic(Strategy::Servers(Some(1)), n), (n * (n - 1), n * (n - 1)));

@@ -12,8 +12,8 @@ use gradwire_codecs::{Codec, Raw, Registry};
 use gradwire_collectives::graph::{Format, Graph};
 use gradwire_collectives::layout::checksum;
 use gradwire_collectives::{
-    Coding, Layout, Link, Listening, MAX_PARTITIONS, MAX_RANKS, Options, Order, Plan, PlanError, Record,
-    Residuals, Strategy, Token,
+    Coding, CollectivePlan, GraphPlan, Layout, Link, Listening, MAX_PARTITIONS, MAX_RANKS, Options, Order,
+    PlanError, Record, Residuals, Strategy, Token,
 };
 use serde::Serialize;
 
@@ -31,7 +31,7 @@ use crate::report;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Strategies: ring, servers[:S] (S ranks sum; without S each does), hierarchy:GROUP[:servers] (f32 within
-groups of GROUP neighbours, the codec between groups), butterfly, halving, all-gather.
+groups of GROUP neighbours, the codec between groups), butterfly, halving-doubling, all-gather.
 
 Codecs: f32, f16, q8[:BLOCK], 3lc:S[:BLOCK], onebit[:BLOCK], tbq:T, terngrad[:BITS], dgc:P, graddrop:P,
 low-rank:R, bounded:B, and wire:C:B[:X], which is f32 on tagged connections for the dataplane to compress.
@@ -215,7 +215,10 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
         None => plan(args, ranks)?,
     };
     if let Some(path) = &args.draw {
-        let strategy = plan.others.strategy;
+        let graph = plan
+            .graph()
+            .ok_or_else(|| Error::Usage("--draw with --aggregate: no graph runs there".into()))?;
+        let strategy = graph.others.strategy;
         let graphs: Result<Vec<Graph>, _> = (0..ranks).map(|me| strategy.graph(ranks, me, 0)).collect();
         let graphs = graphs.map_err(PlanError::from).map_err(usage)?;
         let title = format!("{strategy}, {ranks} ranks: one part of the gradient");
@@ -225,7 +228,9 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     }
     let job = Job { args, plan, ranks, layout: layout(args)? };
     // What cannot work says so before anybody connects.
-    job.plan.jobs(&job.layout, ranks).map_err(usage)?;
+    if let Some(plan) = job.plan.graph() {
+        plan.jobs(&job.layout, ranks).map_err(usage)?;
+    }
     let report = match (args.local, args.root) {
         (Some(_), _) => job.local()?,
         (None, Some(root)) => {
@@ -275,12 +280,12 @@ fn place(args: &Args) -> Result<(usize, usize), Error> {
     Ok((rank, ranks))
 }
 
-fn plan(args: &Args, ranks: usize) -> Result<Plan, Error> {
+fn plan(args: &Args, ranks: usize) -> Result<CollectivePlan, Error> {
     let mut plan = match &args.plan {
         Some(path) => {
             let file = path.display().to_string();
             let text = std::fs::read_to_string(path).map_err(|error| Error::io(&file, "read", error))?;
-            Plan::parse(&text, Registry::BUILT_IN)
+            CollectivePlan::parse(&text, Registry::BUILT_IN)
                 .map_err(|error| Error::Usage(format!("{file}: {error}")))?
         }
         None => {
@@ -303,28 +308,39 @@ fn plan(args: &Args, ranks: usize) -> Result<Plan, Error> {
             coding.check(strategy).map_err(usage)?;
             strategy.check(ranks).map_err(PlanError::from).map_err(usage)?;
             // One tensor, however small, goes as it was asked for.
-            Plan { small: 0, ..Plan::of(coding, strategy) }
+            GraphPlan { small: 0, ..GraphPlan::of(coding, strategy) }.into()
         }
     };
     if let Some(partitions) = args.partitions {
         if !(1..=MAX_PARTITIONS).contains(&partitions) {
             return Err(Error::Usage(format!("--partitions {partitions}: expected 1 to {MAX_PARTITIONS}")));
         }
-        plan.others.partitions = Some(partitions);
+        graphs(&mut plan, "--partitions")?.others.partitions = Some(partitions);
     }
-    match args.order.as_deref() {
-        None => {}
-        Some("free") => plan.order = Order::Free,
-        Some("coordinated") => plan.order = Order::Coordinated,
-        Some(_) => plan.order = Order::Turns,
-    }
+    let order = match args.order.as_deref() {
+        None => return Ok(plan),
+        Some("free") => Order::Free,
+        Some("coordinated") => Order::Coordinated,
+        Some(_) => Order::Turns,
+    };
+    graphs(&mut plan, "--order")?.order = order;
     Ok(plan)
 }
 
+/// The graphs of a plan, which an option changes.
+fn graphs<'p>(plan: &'p mut CollectivePlan, option: &str) -> Result<&'p mut GraphPlan, Error> {
+    match plan {
+        CollectivePlan::Graph(plan) => Ok(plan),
+        CollectivePlan::InNetwork { .. } => {
+            Err(Error::Usage(format!("{option} with a plan that sums in the network: it has no graphs")))
+        }
+    }
+}
+
 /// The plan of an aggregator's sums.
-fn summed_at(args: &Args, address: SocketAddr) -> Result<Plan, Error> {
+fn summed_at(args: &Args, address: SocketAddr) -> Result<CollectivePlan, Error> {
     match Coding::parse(args.codec.as_deref().unwrap_or("wire:2:10"), Registry::BUILT_IN).map_err(usage)? {
-        Coding::Wire(wire) => Ok(Plan::in_network(address, wire)),
+        Coding::Wire(wire) => Ok(CollectivePlan::InNetwork { address, wire }),
         Coding::Host(other) => Err(Error::Usage(format!(
             "--aggregate with codec {other}: an aggregator sums codec wire:C:B[:X]"
         ))),
@@ -371,7 +387,7 @@ impl Drop for Children {
 
 struct Job<'a> {
     args: &'a Args,
-    plan: Plan,
+    plan: CollectivePlan,
     ranks: usize,
     layout: Layout,
 }
@@ -446,12 +462,13 @@ impl Job<'_> {
             match &self.args.plan {
                 Some(path) => _ = command.arg("--plan").arg(path),
                 None => {
-                    let others = &self.plan.others;
-                    match self.plan.in_network {
-                        Some(address) => command.args(["--aggregate", &address.to_string()]),
-                        None => command.args(["--strategy", &others.strategy.to_string()]),
+                    match &self.plan {
+                        CollectivePlan::InNetwork { address, .. } => {
+                            command.args(["--aggregate", &address.to_string()])
+                        }
+                        CollectivePlan::Graph(_) => command.args(["--strategy", &self.plan.strategy()]),
                     };
-                    command.args(["--codec", &others.coding.to_string()]);
+                    command.args(["--codec", &self.plan.coding().to_string()]);
                 }
             }
             if let Some(partitions) = self.args.partitions {
@@ -486,11 +503,11 @@ impl Job<'_> {
     /// checked.
     fn exchange(&self, link: &mut Link) -> Result<AllreduceReport, Error> {
         let values = self.layout.values();
-        let coding = self.plan.others.coding;
-        let exact = coding.is_exact() && self.plan.rows.is_empty();
+        let coding = self.plan.coding();
+        let exact = coding.is_exact() && self.plan.graph().is_some_and(|plan| plan.rows.is_empty());
         let (mut residuals, mut times, mut computes) = (Residuals::new(), Vec::new(), Vec::new());
         // An aggregator's messages are its own: what it sums is compared with the exact sum.
-        let by_aggregator = self.plan.in_network.is_some();
+        let by_aggregator = self.plan.graph().is_none();
         let sum = (exact || by_aggregator).then_some(true);
         let mut checks = Checks { replicas: true, replay: None, given: None, sum };
         let mut in_network = by_aggregator.then(Summed::default);
@@ -585,8 +602,7 @@ impl Job<'_> {
             record.given.iter().copied().chain(kept.iter().copied()).chain(sizes).collect();
         let layout = Layout::new([("given", values), ("kept", values), ("sizes", values)]);
         let layout = layout.map_err(|error| Error::Usage(format!("--values: {error}")))?;
-        let exact = Plan::of(Coding::exact(), Strategy::Servers(None));
-        link.exchange(&mut buffer, &layout, &exact, &mut Residuals::new())?;
+        link.exchange(&mut buffer, &layout, &CollectivePlan::exact(), &mut Residuals::new())?;
         let sizes = buffer.split_off(2 * values);
         let kept = buffer.split_off(values);
         Ok([buffer, kept, sizes])
@@ -595,7 +611,7 @@ impl Job<'_> {
     /// Whether what was given is what was delivered plus the residuals.
     fn given(&self, result: &[f32], [given, kept, sizes]: &[Vec<f32>; 3]) -> bool {
         // A network that compresses loses up to its bound at each hop, and nobody sees what.
-        let network = match self.plan.others.coding {
+        let network = match self.plan.coding() {
             Coding::Wire(wire) => self.ranks as f64 * f64::from(wire.profile().bound()),
             Coding::Host(_) => 0.0,
         };

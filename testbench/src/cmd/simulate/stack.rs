@@ -65,7 +65,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME", default_value = "6us", value_parser = time, help_heading = "Cluster")]
     pub per_message: f64,
     /// Tensors with fewer values are small.
-    #[arg(long, value_name = "N", default_value_t = gradwire_collectives::Plan::DEFAULT_SMALL)]
+    #[arg(long, value_name = "N", default_value_t = gradwire_collectives::GraphPlan::DEFAULT_SMALL)]
     pub small: usize,
     /// The smallest part of a tensor's time that compression has to save.
     #[arg(long, default_value_t = 0.1)]

@@ -1,4 +1,4 @@
-//! Recursive halving, then doubling.
+//! Recursive halving and doubling.
 
 use super::message;
 use crate::graph::{Format, Op, Rank};
@@ -9,7 +9,7 @@ use crate::graph::{Format, Op, Rank};
 /// With as many partitions as ranks, each rank sends 2(N-1)/N of a tensor in 2 log2 N steps. Ranks beyond a power of two
 /// give their values to one below first, and get the result from it.
 #[must_use]
-pub fn halving(ranks: usize, me: Rank, partition: usize) -> Vec<Op> {
+pub fn halving_doubling(ranks: usize, me: Rank, partition: usize) -> Vec<Op> {
     let doubled = 1usize << ranks.ilog2();
     let owner = partition % doubled;
     let part = |rank| message(ranks, 0, rank, Format::Coded);
