@@ -51,8 +51,11 @@ mod plan;
 mod poll;
 pub mod protocol;
 mod rendezvous;
+mod request;
 mod residuals;
+mod round;
 mod scaled;
+mod served;
 mod server;
 mod socket;
 mod spread;
@@ -74,7 +77,9 @@ pub use plan::{Choice, CollectivePlan, GraphPlan, MAX_PARTITIONS, Order, PlanErr
 pub use poll::Traffic;
 pub use rendezvous::{Listening, Options};
 pub use residuals::{ResidualError, Residuals};
-pub use server::{Returns, Round, Served, Server, Updates};
+pub use round::Round;
+pub use served::Returns;
+pub use server::{Served, Server, Updates};
 pub use strategies::{
     Between, MAX_RANKS, Strategy, StrategyError, all_gather, butterfly, halving_doubling, hierarchy, pull,
     push, ring, servers,

@@ -49,12 +49,19 @@ impl Waker {
     }
 }
 
+/// The thread's ends of its channels.
+pub(crate) struct Channels {
+    pub(crate) commands: Receiver<Command>,
+    pub(crate) events: Sender<Event>,
+    /// At a server: requests, which may come before it has done what was asked before.
+    pub(crate) requests: Sender<Option<Vec<u8>>>,
+}
+
 pub(crate) struct Poller {
     protocol: Protocol,
     /// By connection: its socket, and whether it counts as traffic.
     sockets: Vec<(TcpStream, bool)>,
-    commands: Receiver<Command>,
-    events: Sender<Event>,
+    channels: Channels,
     waker: Waker,
     traffic: Arc<Mutex<Traffic>>,
 }
@@ -67,8 +74,7 @@ impl Poller {
         served: bool,
         timeout: Duration,
         mut connections: Vec<Authenticated>,
-        commands: Receiver<Command>,
-        events: Sender<Event>,
+        channels: Channels,
         waker: Waker,
         traffic: Arc<Mutex<Traffic>>,
     ) -> Self {
@@ -84,7 +90,7 @@ impl Poller {
             let counts = connection.purpose != Purpose::Control;
             (connection.stream, counts)
         });
-        Self { protocol, sockets: sockets.collect(), commands, events, waker, traffic }
+        Self { protocol, sockets: sockets.collect(), channels, waker, traffic }
     }
 
     /// Works until the link closes or fails.
@@ -97,7 +103,7 @@ impl Poller {
     fn turn(&mut self) -> bool {
         let now = Instant::now();
         loop {
-            match self.commands.try_recv() {
+            match self.channels.commands.try_recv() {
                 Ok(command) => self.protocol.handle_command(command, now),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => return false,
@@ -126,7 +132,10 @@ impl Poller {
 
     fn deliver(&mut self) {
         while let Some(event) = self.protocol.poll_event() {
-            _ = self.events.send(event);
+            match event {
+                Event::Asked(request) => _ = self.channels.requests.send(request),
+                event => _ = self.channels.events.send(event),
+            }
         }
     }
 

@@ -5,155 +5,20 @@
 //! served, and a server needs nothing of a model.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::str::FromStr;
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use gradwire_codecs::Registry;
-use serde::{Deserialize, Serialize};
-
-use crate::coding::Coding;
 use crate::failure::LinkError;
-use crate::layout::{Layout, checksum};
+use crate::layout::Layout;
 use crate::link::{Link, Report};
 use crate::magnitude::all_finite;
 use crate::method::Method;
 use crate::optimizer::{Moments, Optimizer};
-use crate::plan::{CollectivePlan, GraphPlan, PlanError};
+use crate::plan::{CollectivePlan, GraphPlan};
+use crate::request::{Request, Task};
 use crate::residuals::Residuals;
-use crate::strategies::Strategy;
-
-/// An exchange that all ranks of a job make, with or without a server.
-#[derive(Clone, Copy, Debug)]
-pub struct Round<'a> {
-    /// How.
-    pub method: &'a Method,
-    /// The tensors.
-    pub layout: &'a Layout,
-    /// By tensor: its rows as a matrix, as [`Method::exchange`] takes them.
-    pub rows: &'a [usize],
-    /// Make sure that all ranks got the same bits?
-    pub compare: bool,
-}
-
-impl Round<'_> {
-    /// [`Method::exchange`], at a worker or among ranks without a server.
-    ///
-    /// # Errors
-    /// As there; or ranks got different bits; or the link has a server, and the method nothing that a server sums.
-    pub fn sum(
-        &self,
-        link: &mut Link,
-        buffer: &mut [f32],
-        residuals: &mut Residuals,
-    ) -> Result<Report, LinkError> {
-        if link.is_served() {
-            self.method.check_served()?;
-            link.ask(&Request::new(Task::Sum, self).to_toml());
-        }
-        self.run(link, buffer, residuals)
-    }
-
-    /// Gives a server's optimizer the weights that it starts from, those of rank 1, and all others the same ones. Says what the
-    /// server returns from now on.
-    ///
-    /// # Errors
-    /// The server has no optimizer, or takes no messages of the method; or the exchange failed.
-    pub fn begin(&self, link: &mut Link, weights: &mut [f32]) -> Result<Returns, LinkError> {
-        self.method.stepped()?;
-        link.ask(&Request::new(Task::Begin, self).to_toml());
-        if link.rank() != 1 {
-            weights.fill(0.0);
-        }
-        link.exchange(weights, self.layout, &CollectivePlan::exact(), &mut Residuals::new())?;
-        let mut said = [0.0; SAID];
-        link.pull(&mut said, &Layout::new([("returns", SAID)])?, &GraphPlan::exact())?;
-        let text: String =
-            said.iter().take_while(|byte| **byte != 0.0).map(|byte| *byte as u8 as char).collect();
-        Ok(text.parse()?)
-    }
-
-    /// Gives a server's optimizer a gradient, and replaces it by what the server returns: weights, or what to add to them. The optimizer
-    /// steps with the mean over all workers.
-    ///
-    /// # Errors
-    /// As [`sum`](Self::sum); or the method has more messages than one for a tensor; or the server has no such weights.
-    pub fn step(
-        &self,
-        link: &mut Link,
-        buffer: &mut [f32],
-        returns: Returns,
-        residuals: &mut Residuals,
-    ) -> Result<Report, LinkError> {
-        let plan = self.method.stepped()?;
-        link.ask(&Request::new(Task::Step, self).to_toml());
-        let first = link.push(buffer, self.layout, plan, residuals)?;
-        let second = link.pull(buffer, self.layout, &returns.plan())?;
-        self.check(link, buffer)?;
-        Ok(first.then(second))
-    }
-
-    fn run(
-        &self,
-        link: &mut Link,
-        buffer: &mut [f32],
-        residuals: &mut Residuals,
-    ) -> Result<Report, LinkError> {
-        let report = self.method.exchange(link, buffer, self.layout, self.rows, residuals)?;
-        self.check(link, buffer)?;
-        Ok(report)
-    }
-
-    fn check(&self, link: &mut Link, buffer: &[f32]) -> Result<(), LinkError> {
-        let means = "ranks got different values: do all run the same version of gradwire, on sound memory?";
-        if self.compare { link.compare(checksum(buffer), means) } else { Ok(()) }
-    }
-}
-
-/// What a server with an optimizer returns. It prints as it is read: `weights`, or the codec of deltas.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Returns {
-    /// Its weights, as they are.
-    Weights,
-    /// What its weights have that the workers' have not, by this codec. What a message loses is still missing at the next one, so it
-    /// is fed back.
-    Deltas(Coding),
-}
-
-/// The most bytes of its name.
-const SAID: usize = 64;
-
-impl Returns {
-    fn plan(self) -> GraphPlan {
-        match self {
-            Self::Weights => GraphPlan::exact(),
-            Self::Deltas(coding) => GraphPlan::of(coding, Strategy::Servers(None)),
-        }
-    }
-}
-
-impl fmt::Display for Returns {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Weights => f.write_str("weights"),
-            Self::Deltas(coding) => coding.fmt(f),
-        }
-    }
-}
-
-impl FromStr for Returns {
-    type Err = PlanError;
-
-    fn from_str(text: &str) -> Result<Self, PlanError> {
-        if text == "weights" {
-            return Ok(Self::Weights);
-        }
-        let coding = Coding::parse(text, Registry::BUILT_IN)?;
-        let returns = Self::Deltas(coding);
-        CollectivePlan::from(returns.plan()).check_served()?;
-        Ok(returns)
-    }
-}
+use crate::round::Round;
+use crate::served::{MAX_RETURNS, Returns};
 
 /// What makes a server step.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -162,46 +27,6 @@ pub struct Updates {
     pub optimizer: Optimizer,
     /// What it answers.
     pub returns: Returns,
-}
-
-/// What rank 1 asks a server to do, as TOML.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Request {
-    task: Task,
-    plan: String,
-    compare: bool,
-    /// Name, values, rows.
-    tensors: Vec<(String, usize, usize)>,
-}
-
-#[derive(Clone, Copy, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Task {
-    Sum,
-    Begin,
-    Step,
-}
-
-impl Request {
-    fn new(task: Task, round: &Round) -> Self {
-        let tensors = round.layout.tensors().iter().zip(round.rows);
-        Self {
-            task,
-            plan: round.method.to_string(),
-            compare: round.compare,
-            tensors: tensors.map(|((name, range), rows)| (name.clone(), range.len(), *rows)).collect(),
-        }
-    }
-
-    fn to_toml(&self) -> String {
-        toml::to_string(self).expect("strings and numbers")
-    }
-
-    fn read(text: &[u8]) -> Result<Self, String> {
-        let text = std::str::from_utf8(text).map_err(|error| error.to_string())?;
-        toml::from_str(text).map_err(|error| error.message().to_owned())
-    }
 }
 
 /// What a server did.
@@ -232,6 +57,8 @@ struct Parameter {
 #[derive(Debug)]
 pub struct Server {
     link: Link,
+    /// What rank 1 asks for, in this order; `None` when all others have left. It may come while an exchange is under way.
+    requests: Receiver<Option<Vec<u8>>>,
     updates: Option<Updates>,
     /// What its sums lost, which it adds to the next ones.
     residuals: Residuals,
@@ -245,10 +72,11 @@ impl Server {
     /// # Panics
     /// The link is another one.
     #[must_use]
-    pub fn new(link: Link, updates: Option<Updates>) -> Self {
-        assert!(link.is_served() && link.rank() == 0, "a server is rank 0 of a link with a server");
+    pub fn new(mut link: Link, updates: Option<Updates>) -> Self {
+        let requests = link.requests().expect("a server is rank 0 of a link with a server");
         Self {
             link,
+            requests,
             updates,
             residuals: Residuals::new(),
             parameters: BTreeMap::new(),
@@ -261,8 +89,8 @@ impl Server {
     /// # Errors
     /// What all ranks are told: a worker is gone or silent, or they disagree with each other or with this server.
     pub fn run(mut self) -> Result<Served, LinkError> {
-        while let Some(asked) = self.link.asked()? {
-            let done = match Request::read(&asked) {
+        while let Some(request) = self.next_request()? {
+            let done = match Request::read(&request) {
                 Ok(request) => self.serve(&request),
                 Err(why) => Err(self.refuse(&format!("{why}: do all run the same version?"))),
             };
@@ -275,6 +103,14 @@ impl Server {
         }
         self.link.close();
         Ok(self.served)
+    }
+
+    /// Waits for the next request; `None` when all others have left.
+    ///
+    /// Between two exchanges ranks may take any time, so it waits for as long as their connections live. A rank that keeps the
+    /// others waiting is named by these, within the timeout.
+    fn next_request(&mut self) -> Result<Option<Vec<u8>>, LinkError> {
+        self.requests.recv().map_err(|_| self.link.ended())
     }
 
     fn refuse(&mut self, why: &str) -> LinkError {
@@ -321,9 +157,9 @@ impl Server {
             let parameter = Parameter { theirs: weights.clone(), weights, moments: Moments::default() };
             self.parameters.insert(name.clone(), parameter);
         }
-        let mut said = [0.0; SAID];
+        let mut said = [0.0; MAX_RETURNS];
         said.iter_mut().zip(returns.to_string().bytes()).for_each(|(to, byte)| *to = f32::from(byte));
-        self.link.pull(&mut said, &Layout::new([("returns", SAID)])?, &GraphPlan::exact())?;
+        self.link.pull(&mut said, &Layout::new([("returns", MAX_RETURNS)])?, &GraphPlan::exact())?;
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! `gradwire._native`: links, plans and residuals for the Python package `gradwire`.
 //!
-//! What trainers use is in `host/python/python/gradwire/_ddp.py`. Everything that waits gives up Python's lock meanwhile.
+//! `host/python/python/gradwire/_state.py` is what trainers use. Everything that waits gives up Python's lock meanwhile.
 
 // A program of tests would need libpython, and there is nothing to test in it.
 #![cfg(not(test))]
@@ -174,7 +174,7 @@ impl Listening {
         let link = py
             .detach(|| listening.join(rank, ranks, root))
             .map_err(|failed| error(py, &failed, self.served))?;
-        let workers = ranks - usize::from(self.served);
+        let workers = link.workers();
         let link = Mutex::new(Some(link));
         Ok(Channel {
             link,
@@ -223,25 +223,10 @@ impl Channel {
             let link = link.as_mut().ok_or(LinkError::Closed(None))?;
             let (values, mut residuals) = (tensor.values(), lock(&self.residuals));
             let round = Round { method: &plan.0, layout: &layout.layout, rows: &layout.rows, compare };
-            let mut finite = true;
-            let report = match (*lock(&self.returns), scale) {
-                (Some(returns), _) => round.step(link, values, returns, &mut residuals)?,
-                (None, None) => {
-                    let report = round.sum(link, values, &mut residuals)?;
-                    let workers = self.workers as f32;
-                    values.iter_mut().for_each(|value| *value /= workers);
-                    report
-                }
-                (None, Some(scale)) => {
-                    values.iter_mut().for_each(|value| *value = (f64::from(*value) / scale) as f32);
-                    let report = round.sum(link, values, &mut residuals)?;
-                    let back = scale / self.workers as f64;
-                    for value in values.iter_mut() {
-                        *value = (f64::from(*value) * back) as f32;
-                        finite &= value.is_finite();
-                    }
-                    report
-                }
+            let (report, finite) = match (*lock(&self.returns), scale) {
+                (Some(returns), _) => (round.step(link, values, returns, &mut residuals)?, true),
+                (None, None) => (round.mean(link, values, &mut residuals)?, true),
+                (None, Some(scale)) => round.mean_of_scaled(link, values, scale, &mut residuals)?,
             };
             let (time, compute) = (report.time.as_secs_f64(), report.compute.as_secs_f64());
             Ok((time, compute, report.traffic.sent_bytes, finite))
@@ -323,7 +308,7 @@ impl Channel {
     }
 
     /// The largest magnitude of the residuals, over all tensors.
-    fn held_back(&self, py: Python<'_>) -> f32 {
+    fn largest_residual(&self, py: Python<'_>) -> f32 {
         py.detach(|| {
             let residuals = lock(&self.residuals);
             residuals.tensors().flat_map(|(_, values)| values).fold(0.0, |most, value| value.abs().max(most))

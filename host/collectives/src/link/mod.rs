@@ -1,6 +1,5 @@
 //! A rank's connections to all others, and the exchange over them.
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -19,7 +18,7 @@ use crate::job::Job;
 use crate::layout::{Layout, checksum};
 use crate::part::Bytes;
 use crate::plan::{Choice, CollectivePlan, GraphPlan, MAX_BYTES, PlanError};
-use crate::poll::{Poller, Traffic, Waker};
+use crate::poll::{Channels, Poller, Traffic, Waker};
 use crate::protocol::{Command, Event, explanation};
 use crate::rendezvous::Listening;
 use crate::residuals::Residuals;
@@ -49,9 +48,10 @@ pub struct Link {
     ranks: usize,
     timeout: Duration,
     tagged: bool,
-    /// Is rank 0 a server? Then what it is asked, in this order.
+    /// Is rank 0 a server?
     served: bool,
-    asked: VecDeque<Option<Vec<u8>>>,
+    /// At a server: where requests come, until it takes them.
+    requests: Option<Receiver<Option<Vec<u8>>>>,
     sequence: u64,
     commands: Sender<Command>,
     events: Receiver<Event>,
@@ -138,6 +138,7 @@ impl Listening {
         }
         let (commands, inbox) = mpsc::channel();
         let (outbox, events) = mpsc::channel();
+        let (asked, requests) = mpsc::channel();
         let waker = Waker::new().map_err(|error| io("make an event counter", error))?;
         let traffic = Arc::new(Mutex::new(Traffic::default()));
         let poller = Poller::new(
@@ -146,8 +147,7 @@ impl Listening {
             self.is_served(),
             timeout,
             connections,
-            inbox,
-            outbox,
+            Channels { commands: inbox, events: outbox, requests: asked },
             waker.clone(),
             traffic.clone(),
         );
@@ -160,7 +160,7 @@ impl Listening {
             timeout,
             tagged,
             served: self.is_served(),
-            asked: VecDeque::new(),
+            requests: (self.is_served() && rank == 0).then_some(requests),
             sequence: 0,
             commands,
             events,
@@ -523,17 +523,7 @@ impl Link {
         self.waker.wake();
     }
 
-    /// What a server is asked may come while it still exchanges, and waits in `asked` until that is done.
     fn next_event(&mut self, deadline: Instant) -> Result<Event, ()> {
-        loop {
-            match self.any_event(deadline)? {
-                Event::Asked(asked) => self.asked.push_back(asked),
-                event => return Ok(event),
-            }
-        }
-    }
-
-    fn any_event(&self, deadline: Instant) -> Result<Event, ()> {
         match self.events.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(event) => Ok(event),
             Err(RecvTimeoutError::Timeout) => Err(()),

@@ -1,12 +1,12 @@
-//! A link whose rank 0 is a server: what rank 1 asks, and the server does.
+//! A link whose rank 0 is a server: rank 1 asks, and the server sums (push) and answers (pull).
 
-use std::time::Instant;
+use std::sync::mpsc::Receiver;
 
 use super::{Link, Report};
 use crate::failure::LinkError;
 use crate::layout::Layout;
 use crate::plan::GraphPlan;
-use crate::protocol::{Command, Event};
+use crate::protocol::Command;
 use crate::residuals::Residuals;
 use crate::strategies::Strategy;
 
@@ -15,6 +15,12 @@ impl Link {
     #[must_use]
     pub const fn is_served(&self) -> bool {
         self.served
+    }
+
+    /// Ranks that have a gradient: all but a server.
+    #[must_use]
+    pub const fn workers(&self) -> usize {
+        self.ranks - self.served as usize
     }
 
     /// Tells the server what all others do next, if this is rank 1.
@@ -52,24 +58,18 @@ impl Link {
         self.run_jobs(buffer, layout, plan, jobs, &chosen, residuals, None)
     }
 
-    /// At a server: waits for what it is asked to do next; `None` when all others have left.
-    ///
-    /// Between two exchanges ranks may take any time, so it waits for as long as their connections live. A rank that keeps the
-    /// others waiting is named by these, within the timeout.
-    pub(crate) fn asked(&mut self) -> Result<Option<Vec<u8>>, LinkError> {
-        loop {
-            if let Some(asked) = self.asked.pop_front() {
-                return Ok(asked);
-            }
-            if self.thread.is_none() {
-                return Err(LinkError::Closed(self.failed.clone()));
-            }
-            match self.any_event(Instant::now() + self.timeout) {
-                Ok(Event::Asked(asked)) => return Ok(asked),
-                Ok(Event::Failed(failure)) => return Err(self.fail(failure)),
-                Ok(_) | Err(()) => {}
-            }
+    /// At a server: where requests of rank 1 come, once.
+    pub(crate) fn requests(&mut self) -> Option<Receiver<Option<Vec<u8>>>> {
+        self.requests.take()
+    }
+
+    /// Why the connections' thread has ended.
+    pub(crate) fn ended(&mut self) -> LinkError {
+        if self.thread.is_none() {
+            return LinkError::Closed(self.failed.clone());
         }
+        let failure = self.verdict();
+        self.fail(failure)
     }
 
     /// At a server: fails at all ranks, because it cannot do what it is asked.

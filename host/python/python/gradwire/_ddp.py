@@ -378,7 +378,7 @@ class State:
             done.sent_bytes,
             done.exchange_s,
             done.compute_s,
-            self._worker.channel.held_back(),
+            self._worker.channel.largest_residual(),
         )
 
     def state_dict(self) -> dict[str, Any]:
