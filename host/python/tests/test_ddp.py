@@ -21,7 +21,7 @@ from unittest import mock
 import gradwire
 import torch
 import torch.distributed as dist
-from gradwire import _ddp, _native
+from gradwire import _native, _worker
 from ranks import digest, gathered, run, weights
 from torch.nn.parallel import DistributedDataParallel
 
@@ -168,7 +168,7 @@ class Clock:
         self.state, self.now = state, 1000.0
 
     def __enter__(self):
-        self.patch = mock.patch.object(_ddp.time, "monotonic", lambda: self.now)
+        self.patch = mock.patch.object(_worker.time, "monotonic", lambda: self.now)
         self.patch.start()
         return self
 
@@ -247,7 +247,7 @@ def not_finite(rank, plan, pipeline):
     expected = [iteration != (7 if pipeline else 6) for iteration in range(12)]
     assert seen == expected, (plan, seen)
     assert len(set(gathered(digest(ddp)))) == 1
-    residuals = state.report().held_back
+    residuals = state.report().residual
     assert residuals < 1e3, (plan, residuals)
     state.close()
 
@@ -310,7 +310,7 @@ class Broken:
 def breaks_at_one(rank):
     """What fails at rank 0 alone, outside the exchange, does not let rank 1 wait."""
     state = gradwire.State(gradwire.Link(), "f32")
-    layout = _ddp._Layout(["a"], [torch.zeros(5)])
+    layout = _worker.Layout(["a"], [torch.zeros(5)])
     said = []
     for exchange in range(2):
         future = state._worker.submit(torch.ones(5), layout, False, Broken() if (rank, exchange) == (0, 0) else None)
@@ -573,7 +573,7 @@ def fewer_ranks(rank):
     except ValueError as error:
         assert "all 3 ranks" in str(error), error
     state.load_state_dict(everybody)
-    assert state.report().held_back > 0
+    assert state.report().residual > 0
     step(ddp, sgd(ddp), rank, 0)
     state.close()
 
@@ -639,8 +639,8 @@ class Exchange(unittest.TestCase):
                 self.assertEqual(report.plan, str(gradwire.Plan(plan)))
             for plan in ("low-rank:4", "3lc:1.0:1024", "q8", "bounded:6", "terngrad:4", "onebit:1024"):
                 self.assertGreater(result[plan][0].ratio, 2.5, plan)
-            self.assertGreater(result["3lc:1.0:1024"][0].held_back, 0)
-            self.assertEqual(result["f32"][0].held_back, 0)
+            self.assertGreater(result["3lc:1.0:1024"][0].residual, 0)
+            self.assertEqual(result["f32"][0].residual, 0)
 
     def test_a_job_outlives_the_aggregator_that_sums_in_the_network(self):
         # Nobody listens there, so the ranks sum what the aggregator does not.

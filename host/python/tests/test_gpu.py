@@ -5,7 +5,7 @@ import unittest
 from unittest import mock
 
 import torch
-from gradwire import _ddp, _gpu
+from gradwire import _gpu, _worker
 from ranks import digest, run
 from test_ddp import hooked, net, sgd, step
 
@@ -64,7 +64,7 @@ def trained(rank, plan, **options):
         step(ddp, optimizer, rank, iteration)
     report = state.report()
     state.close()
-    return digest(ddp), report.values, report.held_back
+    return digest(ddp), report.values, report.residual
 
 
 def as_on_the_cpu(rank):
@@ -120,7 +120,7 @@ class Gpu(unittest.TestCase):
             def __reduce__(self):
                 raise TypeError("no pickling")
 
-        self.assertEqual(torch._jit_internal._extract_tensors(_ddp._Raised(Stubborn())), [])
+        self.assertEqual(torch._jit_internal._extract_tensors(_worker.Raised(Stubborn())), [])
 
 
 if __name__ == "__main__":

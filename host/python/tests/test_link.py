@@ -13,7 +13,7 @@ import unittest
 
 import gradwire
 import torch
-from gradwire import _ddp, _native
+from gradwire import _native, _worker
 from hosts import ADDRESSES, Hosts
 from ranks import digest, gathered, run
 from test_ddp import hooked, net, sgd, step
@@ -185,7 +185,7 @@ def killed_while_another_is_stopped(rank):
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
     try:
-        state._worker.submit(torch.ones(1), _ddp._Layout(["a"], [torch.ones(1)]), False).wait()
+        state._worker.submit(torch.ones(1), _worker.Layout(["a"], [torch.ones(1)]), False).wait()
     except RuntimeError as error:
         return str(error)
 

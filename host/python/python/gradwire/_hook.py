@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from gradwire._ddp import State
+from gradwire._state import State
 
 
 def hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:

@@ -7,8 +7,8 @@ from typing import Any, Callable
 
 import torch
 
-from gradwire._ddp import State
 from gradwire._native import Error
+from gradwire._state import State
 
 
 class ServedOptimizer(torch.optim.Optimizer):

@@ -1,0 +1,149 @@
+"""Links: the ranks of a process group agree on a plan, a token and an address, and connect."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import pickle
+import socket
+import time
+import weakref
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import default_pg_timeout
+
+from gradwire import _address, _native
+from gradwire._native import Error, Plan
+
+YEAR_S = 366 * 86_400
+"""The longest timeout: what is added to the time of day stays in range."""
+
+
+class Link:
+    """The way of a job's ranks to each other. Each `State` opens connections of its own.
+
+    `group` is a process group, by default that of all ranks. `timeout` is in seconds: how long ranks wait for each other, by
+    default as long as torch does. `address` is where other hosts reach this one; only rank 0's counts. By default it is that of
+    the network interface GRADWIRE_IFNAME or GLOO_SOCKET_IFNAME (of a list, the first that has one), or the one that leads to MASTER_ADDR.
+    `token_file` has the token of a server, if there is one; only rank 0 reads it. By default GRADWIRE_TOKEN_FILE names it.
+    """
+
+    def __init__(
+        self,
+        group: dist.ProcessGroup | None = None,
+        *,
+        timeout: float | None = None,
+        address: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
+    ) -> None:
+        if not dist.is_initialized():
+            raise Error("torch.distributed is not initialised: call init_process_group first")
+        self.group = group
+        self.rank = dist.get_rank(group)
+        self.ranks = dist.get_world_size(group)
+        if self.rank < 0:
+            raise Error("this process is not in the group: make the link in the group's processes only")
+        self.timeout = default_pg_timeout.total_seconds() if timeout is None else float(timeout)
+        if not 0 < self.timeout <= YEAR_S:
+            raise ValueError(f"timeout {self.timeout:g}: expected seconds, more than 0 and at most {YEAR_S}, a year")
+        self._address = address
+        self._token_file = token_file or os.environ.get("GRADWIRE_TOKEN_FILE")
+        self._process = os.getpid()
+        # Of states that are not closed.
+        self._closers: list[weakref.finalize[..., Any]] = []
+
+    def open(self, plan: Plan, said: str, server: str | None) -> tuple[_native.Channel, list[str]]:
+        """Returns a channel to all ranks, and each rank's host. All ranks call it, with one plan, also if one fails: none waits for it."""
+        same_process(self._process)
+        listening = token = root = port = source = wrong = None
+        try:
+            if self.rank == 0 and server is not None:
+                if not self._token_file:
+                    raise Error("a server has a token: name its file by GRADWIRE_TOKEN_FILE or Link(token_file=...)")
+                with open(self._token_file, encoding="ascii") as file:
+                    token = file.read().strip()
+                (root, port), source = _address.server(server), f"from server={server!r}"
+            elif self.rank == 0:
+                token, (root, source) = _native.token(), _address.own(self._address)
+                listening = _native.Listening(token, self.timeout, plan.tagged, root, False)
+                port = listening.port
+        except Exception as error:
+            wrong = f"{type(error).__name__}: {error}"
+        text = said + (f" with server {server}" if server else "")
+        host = os.environ.get("GRADWIRE_HOST") or socket.gethostname()
+        mine = (_native.__version__, text, wrong, token, root, port, source, host, _address.network())
+        everybody = self._gathered(mine)
+        version, text = everybody[0][:2]
+        for rank, theirs in enumerate(everybody):
+            if theirs[2]:
+                raise Error(f"rank {rank} cannot open a link: {theirs[2]}")
+            if theirs[:2] != (version, text):
+                raise Error(f"rank {rank} has gradwire {theirs[0]} and plan {theirs[1]!r}, rank 0 {version} and {text!r}: give all ranks the same")
+        # Another version may say more or less.
+        *_, hosts, networks = (list(each) for each in zip(*everybody))
+        token, root, port, source = everybody[0][3:7]
+        advertised = f"rank 0 advertises {root} port {port}, {source}"
+        remedy = _address.REMEDY if server is None else _address.REMEDY_OF_SERVER
+        if wrong := _address.unreachable(root, networks, hosts):
+            raise Error(f"{advertised}: {wrong}; {remedy}")
+        if listening is None:
+            listening = _native.Listening(token, self.timeout, plan.tagged, root, server is not None)
+        # With a server, rank 0 of the link is the server's, and each other rank is one more than in the process group.
+        before = int(server is not None)
+        try:
+            channel = listening.join(self.rank + before, self.ranks + before, root, port)
+        except Error as error:
+            error.args = (f"{error}; {advertised}: if a rank does not reach that, {remedy}",)
+            raise
+        return channel, hosts
+
+    def _gathered(self, mine: Any) -> list[Any]:
+        """Everybody's. Torch's all_gather_object waits as long as the group does, whatever this link's timeout is; gloo's futures know better."""
+        if dist.get_backend(self.group) != "gloo":
+            everybody: list[Any] = [None] * self.ranks
+            dist.all_gather_object(everybody, mine, group=self.group)
+            return everybody
+        until = time.monotonic() + self.timeout
+
+        def gathered(tensor: torch.Tensor) -> list[torch.Tensor]:
+            rows = [torch.empty_like(tensor) for _ in range(self.ranks)]
+            left = datetime.timedelta(seconds=max(until - time.monotonic(), 0.001))
+            dist.all_gather(rows, tensor, group=self.group, async_op=True).wait(left)
+            return rows
+
+        said = torch.frombuffer(bytearray(pickle.dumps(mine)), dtype=torch.uint8)
+        try:
+            lens = [int(row) for row in gathered(torch.tensor([said.numel()]))]
+            rows = gathered(torch.nn.functional.pad(said, (0, max(lens) - said.numel())))
+        except RuntimeError as error:
+            raise Error(
+                f"not all {self.ranks} ranks opened this link within {self.timeout:g} s: {error}; all of them make a gradwire.State "
+                "together. If one of them only needs longer, give Link(timeout=...), and init_process_group(timeout=...) if that is less"
+            ) from error
+        return [pickle.loads(row[:len].numpy().tobytes()) for row, len in zip(rows, lens)]
+
+    def close(self) -> None:
+        """Closes all states of this link: waits for exchanges under way, then ends threads and connections."""
+        for close in self._closers:
+            close()
+
+    def closes(self, close: weakref.finalize[..., Any]) -> None:
+        """Lets `close` of this link call it, if nobody has called it before."""
+        self._closers = [other for other in self._closers if other.alive] + [close]
+
+    def __enter__(self) -> Link:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a gradwire.Link cannot be pickled or copied: make one in each process")
+
+
+def same_process(process: int) -> None:
+    """Raises if this process is a fork of the one with that number."""
+    if os.getpid() != process:
+        raise Error("this process was forked from the one that made the link: make links and states after forking")

@@ -1,0 +1,45 @@
+"""The report of a `State`: what it exchanged so far, at what cost."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """The exchanges of a `State` so far, at this rank."""
+
+    plan: str
+    """The plan."""
+    why: str
+    """Why that one, if `plan="auto"` chose it."""
+    rank: int
+    """This rank."""
+    ranks: int
+    """How many ranks there are."""
+    iterations: int
+    """Backward passes with an exchange."""
+    values: int
+    """Gradients exchanged, in values."""
+    sent_bytes: int
+    """Bytes sent."""
+    exchange_s: float
+    """Seconds of exchanging, in the background of the backward pass."""
+    compute_s: float
+    """Of these, seconds of coding and summing."""
+    residual: float
+    """The largest magnitude of the residuals, in units of the sum over all ranks."""
+
+    @property
+    def ratio(self) -> float:
+        """How many times as many bytes a ring of f32 would have sent."""
+        return 8 * (self.ranks - 1) / self.ranks * self.values / self.sent_bytes if self.sent_bytes else 1.0
+
+    def __str__(self) -> str:
+        each = 1 / max(self.iterations, 1)
+        return (
+            f"gradwire {self.plan}: rank {self.rank} of {self.ranks}, {self.iterations} iterations; each exchanged "
+            f"{self.values * each:,.0f} values in {self.sent_bytes * each / 1000:,.1f} kB sent ({self.ratio:.1f} times less than "
+            f"a ring of f32) and {self.exchange_s * each * 1000:.2f} ms, {self.compute_s * each * 1000:.2f} of them computing"
+            + (f"; {self.why}" if self.why else "")
+        )
