@@ -27,9 +27,9 @@ use gradwire_collectives::protocol::{
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 const HEADER_LEN: usize = 96;
-/// By job: strategy and codec, and by partition its values and the most bytes of a message.
-const JOBS: [(&str, &[(usize, usize)]); 2] =
-    [("ring f32", &[(5, 20), (4, 16)]), ("ring wire:2:10", &[(3, 12)])];
+/// Strategy and codec of a job, and by partition its values and the most bytes of a message.
+type Planned = (&'static str, &'static [(usize, usize)]);
+const JOBS: [Planned; 2] = [("ring f32", &[(5, 20), (4, 16)]), ("ring wire:2:10", &[(3, 12)])];
 /// Messages of each other rank in an exchange.
 const MESSAGES: usize = 3;
 const LAYOUT: u64 = 0x1234_5678_9abc_def0;
@@ -127,7 +127,7 @@ impl Rank {
         }
     }
 
-    fn jobs(&self) -> &'static [(&'static str, &'static [(usize, usize)])] {
+    fn jobs(&self) -> &'static [Planned] {
         if self.tagged { &JOBS } else { &JOBS[..1] }
     }
 
@@ -145,7 +145,7 @@ impl Rank {
         self.sequence += 1;
         self.arrived.fill(0);
         self.asked = 0;
-        let job = |(at, (plan, parts)): (usize, &(&str, &[(usize, usize)]))| ExpectJob {
+        let job = |(at, (plan, parts)): (usize, &Planned)| ExpectJob {
             plan: PlanName::new(plan),
             tagged: at == 1,
             parts: parts.to_vec(),

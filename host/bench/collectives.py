@@ -89,7 +89,7 @@ class Ranks(Network):
         return outputs
 
     def exchange(self, program, options, rounds):
-        """What rank 0 reports."""
+        """Returns the report of rank 0."""
         addresses = [f"{self.address(rank)}:7000" for rank in range(self.workers)]
         environment = {"GRADWIRE_TOKEN": secrets.token_hex(32)}
 

@@ -48,7 +48,7 @@ class Network:
         return subprocess.Popen(command, env=os.environ | (environment or {}), text=True, **options)
 
     def rank(self, rank: int, ranks: int) -> dict[str, str]:
-        """What torch has to know of one of so many ranks, by name."""
+        """Returns the environment of one of so many ranks for torch."""
         return {
             "RANK": str(rank),
             "WORLD_SIZE": str(ranks),

@@ -1,4 +1,4 @@
-"""What the benchmark trains: models, data, optimizers, and the loss that counts as learned. The same on every machine."""
+"""Tasks of the benchmark: models, data, optimizers, and the loss that counts as learned. The same on every machine."""
 
 from __future__ import annotations
 

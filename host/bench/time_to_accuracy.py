@@ -1,4 +1,4 @@
-"""How long until a model has learned: PyTorch's own exchanges against gradwire's, on slow networks.
+"""Times until a model has learned: PyTorch's own exchanges against gradwire's, on slow networks.
 
     python time_to_accuracy.py --task mlp --wires 1000,200,50 --results results.json
 
@@ -72,7 +72,7 @@ class Workers:
         self.torch = self._answers()[0]["torch"]
 
     def run(self, **job: Any) -> dict[str, Any]:
-        """What rank 0 says of a job. If one of them failed, that."""
+        """Returns rank 0's report of a job. If one of them failed, that."""
         if not self._processes:
             self._start()
         for process in self._processes:
@@ -105,7 +105,7 @@ class Workers:
 
 
 class Results:
-    """What was measured so far, kept in a file."""
+    """Measurements so far, kept in a file."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self._path = path
@@ -122,7 +122,7 @@ class Results:
 
 
 MIXED = ("auto", "none")
-"""What the first exchanges depends on the wire, and the second exchanges nothing, so they are timed only."""
+"""The first's exchanges depend on the wire, and the second exchanges nothing, so they are timed only."""
 
 
 def learn(workers: Workers, results: Results, task: str, exchange: str, seeds: int) -> None:
@@ -152,7 +152,7 @@ def best_rate(by_rate: dict[float, dict[str, Any]]) -> float | None:
 
 
 def tried(results: Results, task: str, exchange: str) -> dict[float, dict[str, Any]]:
-    """What the first seed came to at each rate."""
+    """Returns the results of the first seed at each rate."""
     return {rate: results.get("learn", task, exchange.removesuffix(ONE), rate, 0) or {} for rate in TASKS[task].rates}
 
 

@@ -1,4 +1,4 @@
-"""How fast torch does what some host codecs do, beside its own `copy_`; prints the table of docs/host-codecs.md.
+"""Speeds of torch where it does what some host codecs do, beside its own `copy_`; prints the table of docs/host-codecs.md.
 
     python torch_speeds.py
 

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 POWER_SGD_STARTS = 10
 """PyTorch's hook sends this many iterations as f32."""
 PATIENCE_S = 120
-"""Who is silent for so long has failed."""
+"""Ranks that are silent for so long have failed."""
 ONE_BUCKET_MB = 1000
 """Larger than any model here."""
 

@@ -1,4 +1,4 @@
-//! How fast codecs are, beside `memcpy` in the same run: `cargo run --release -p gradwire-codecs --example speeds [CODEC...]`.
+//! Speeds of codecs, beside `memcpy` in the same run: `cargo run --release -p gradwire-codecs --example speeds [CODEC...]`.
 //!
 //! A round times each piece of work once, one after the other, so what disturbs the machine disturbs all of them. The table has the best
 //! of many rounds, in GB/s of gradient and as a part of `memcpy`.

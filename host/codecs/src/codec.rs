@@ -1,4 +1,4 @@
-//! What every codec does.
+//! The trait of every codec.
 
 use core::fmt;
 
@@ -21,7 +21,7 @@ pub trait Codec {
     /// The most bytes that a message of `n` values has.
     fn bound(&self, n: usize) -> usize;
 
-    /// How many `f32`s the codec keeps for a tensor of `n` values, besides `acc`.
+    /// The number of `f32`s that the codec keeps for a tensor of `n` values, besides `acc`.
     fn state_len(&self, n: usize) -> usize {
         _ = n;
         0
@@ -43,8 +43,8 @@ pub trait Codec {
 
     /// The matrix and the rank, if the codec makes two thin factors of a tensor.
     ///
-    /// Members may then exchange the factors one after the other, each as a sum of all members', as [`Shape`] says. That is
-    /// better than to add up the members' products, each of which has factors of its own.
+    /// Processes may then exchange the factors one after the other, each as a sum of all processes', as [`Shape`] says. That is
+    /// better than to add up the processes' products, each of which has factors of its own.
     fn shape(&self, n: usize) -> Option<Shape> {
         _ = n;
         None
@@ -94,9 +94,9 @@ pub enum Malformed {
     },
     /// A field has a value that no encoder writes.
     Field {
-        /// What the field is.
+        /// The field.
         what: &'static str,
-        /// Where it starts, in bytes from the start of the message.
+        /// Its start, in bytes from the start of the message.
         at: usize,
     },
 }

@@ -14,11 +14,11 @@ pub const MAX_RANK: usize = 32;
 
 /// A tensor as a matrix, row by row, and the rank of its factors. Where the last row is not full, zeros are meant.
 ///
-/// Factors are stored one rank after the other: P as `rank` times `rows` values, Q as `rank` times `cols`. Members exchange them so:
+/// Factors are stored one rank after the other: P as `rank` times `rows` values, Q as `rank` times `cols`. Processes exchange them so:
 ///
-/// 1. [`start`](Self::start) Q, which all members have alike; [`left`](Self::left) makes each member's P of M and Q.
-/// 2. The members add up their P; each [`orthonormalise`](Self::orthonormalise)s the sum.
-/// 3. [`right`](Self::right) makes each member's Q of M and P. The members make the mean of their Q.
+/// 1. [`start`](Self::start) Q, which all processes have alike; [`left`](Self::left) makes each process's P of M and Q.
+/// 2. The processes add up their P; each [`orthonormalise`](Self::orthonormalise)s the sum.
+/// 3. [`right`](Self::right) makes each process's Q of M and P. The processes make the mean of their Q.
 /// 4. [`subtract`](Self::subtract) of its own P Qᵀ leaves a rank its residual; the [`product`](Self::product) of P and the
 ///    mean Q is everybody's result. That Q is where the next iteration starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

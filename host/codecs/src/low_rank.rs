@@ -36,7 +36,7 @@ impl LowRank {
 }
 
 const MAX: u32 = MAX_RANK as u32;
-/// How factors are sent.
+/// The coding of factors.
 const FACTOR: EightBits = EightBits { blocks: Blocks::of(NonZeroU32::new(256).unwrap()) };
 
 /// Sends a factor, and leaves in it what arrives.

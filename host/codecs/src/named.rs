@@ -9,7 +9,7 @@ use crate::ops::Blocks;
 pub trait Named: Codec + Sized {
     /// The name: what stands before the first colon.
     const NAME: &str;
-    /// How to write it, with the meaning and the limits of its arguments.
+    /// Its text, with the meaning and the limits of its arguments.
     const USAGE: &str;
 
     /// The codec with these arguments; `None` if they are none of its own.

@@ -18,7 +18,7 @@ pub const MAGNITUDE: u32 = 0x7fff_ffff;
 /// The magnitude of an infinity; NaNs are above.
 pub const INFINITE: u32 = 0x7f80_0000;
 
-/// How many values share a scale.
+/// The number of values that share a scale.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Blocks(Option<NonZeroU32>);
 
@@ -101,7 +101,7 @@ pub fn total(values: &[f32], part: impl Fn(f32) -> f32) -> f64 {
     total
 }
 
-/// What a message lost of `value` where it says `sent`: nothing if that is no number.
+/// The loss of a message that says `sent` of `value`: nothing if that is no number.
 #[must_use]
 #[inline(always)]
 pub fn lost(value: f32, sent: f32) -> f32 {
@@ -169,7 +169,7 @@ impl Random {
     }
 }
 
-/// Where values would stand if they were sorted by magnitude, the largest first.
+/// The places of values if they were sorted by magnitude, the largest first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
     /// The magnitude, as its bits.
@@ -215,7 +215,7 @@ pub fn filter(values: &[f32], key: u32) -> impl Iterator<Item = usize> + Clone +
     })
 }
 
-/// Where values begin to be sent if they should from `place` on: zeros never are, and if a value is not finite, only such ones.
+/// The place from which values are sent if they should be from `place` on: zeros never are, and if a value is not finite, only such ones.
 #[must_use]
 #[inline(always)]
 pub fn worth(values: &[f32], place: Place) -> Place {
@@ -359,7 +359,7 @@ impl<'a> Concat<'a> {
         }
     }
 
-    /// How many bytes were written.
+    /// The number of bytes written.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -371,7 +371,7 @@ impl<'a> Concat<'a> {
         self.len == 0
     }
 
-    /// What follows the fields, for a field whose length only its writer knows: see [`advance`](Self::advance).
+    /// The room behind the fields, for a field whose length only its writer knows: see [`advance`](Self::advance).
     pub fn rest(&mut self) -> &mut [u8] {
         &mut self.out[self.len..]
     }
@@ -503,7 +503,7 @@ impl<'a> Extract<'a> {
         Ok(())
     }
 
-    /// How many bytes were read.
+    /// The number of bytes read.
     #[must_use]
     pub fn len(&self) -> usize {
         self.at
@@ -515,7 +515,7 @@ impl<'a> Extract<'a> {
         self.at == 0
     }
 
-    /// What follows the fields that were read.
+    /// The bytes behind the fields that were read.
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
         self.src.get(self.at..).unwrap_or(&[])

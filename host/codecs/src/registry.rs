@@ -29,7 +29,7 @@ type Visit = fn(&Args, &mut dyn FnMut(&dyn Codec));
 pub struct Entry {
     /// The name: what stands before the first colon.
     pub name: &'static str,
-    /// How to write it.
+    /// Its text.
     pub usage: &'static str,
     /// Calls back with the codec of these arguments; does nothing if they are none of its own.
     visit: Visit,
@@ -154,16 +154,16 @@ impl Registry {
 pub enum NameError<'a> {
     /// No codec has this name.
     Unknown {
-        /// What was asked for.
+        /// The name that was asked for.
         got: &'a str,
-        /// Where it was looked for.
+        /// The registry's names.
         registry: Registry,
     },
     /// The codec has other arguments.
     Arguments {
-        /// What was asked for.
+        /// The name that was asked for.
         got: &'a str,
-        /// How to write it.
+        /// Its text.
         usage: &'static str,
     },
 }
@@ -199,7 +199,7 @@ impl Chosen {
         self.entry.name
     }
 
-    /// What `with` makes of the codec; nothing if the arguments are none of its own.
+    /// The result of `with` for the codec; nothing if the arguments are none of its own.
     fn visit<R>(&self, with: impl FnOnce(&dyn Codec) -> R) -> Option<R> {
         let (mut with, mut result) = (Some(with), None);
         (self.entry.visit)(&self.args, &mut |codec| result = with.take().map(|with| with(codec)));

@@ -22,7 +22,7 @@ pub struct ThreeLc {
 const GROUP: usize = 320;
 /// Values of a plane, bytes of a group.
 const PLANE: usize = 64;
-/// What a plane's digit counts in a byte.
+/// The value of a plane's digit in a byte.
 const WEIGHTS: [i32; 5] = [81, 27, 9, 3, 1];
 /// Five zeros.
 const ZEROS: u8 = 121;
@@ -115,7 +115,7 @@ fn digits(mut codes: [u8; PLANE]) -> [[i8; PLANE]; 5] {
     digits
 }
 
-/// How many bytes a code stands for.
+/// The number of bytes that a code stands for.
 const fn run(code: u8) -> u8 {
     if code < RUN { 1 } else { code - RUN + 2 }
 }

@@ -8,7 +8,7 @@ use crate::ops::{INFINITE, MAGNITUDE, concat, extract, lost, map, numbers_len};
 
 /// The upper 16, 10 or 8 bits of each value: 16, 22 or 24 low bits are dropped, so values move towards zero.
 ///
-/// What is not finite stays so. The upper 8 bits hold not all of an exponent; there the largest magnitude stands for NaN, and
+/// Values that are not finite stay so. The upper 8 bits hold not all of an exponent; there the largest magnitude stands for NaN, and
 /// finite values of that size become the next smaller one.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Truncation {

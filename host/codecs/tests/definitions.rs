@@ -243,17 +243,17 @@ fn all_processors_make_the_same_bytes() {
     }
 }
 
-/// Members exchange factors as `Shape` says: a sum of gradients whose rank is small arrives whole, and everybody has the same bits.
+/// Processes exchange factors as `Shape` says: a sum of gradients whose rank is small arrives whole, and everybody has the same bits.
 #[test]
-fn members_that_exchange_factors_find_a_matrix_of_their_rank() {
-    let (rows, cols, members) = (60, 40, 3);
+fn processes_that_exchange_factors_find_a_matrix_of_their_rank() {
+    let (rows, cols, processes) = (60, 40, 3);
     let random = Random::new(3);
     let of = |seed: usize| move |i: usize| random.unit(10_000 * seed + i) - 0.5;
-    // All members' gradients have rows of two vectors.
-    let gradients: Vec<Vec<f32>> = (0..members)
-        .map(|member| {
+    // All processes' gradients have rows of two vectors.
+    let gradients: Vec<Vec<f32>> = (0..processes)
+        .map(|process| {
             let row = |r: usize, c: usize| {
-                of(1)(2 * r + 100 * member) * of(9)(c) + of(2)(2 * r + 100 * member) * of(8)(c)
+                of(1)(2 * r + 100 * process) * of(9)(c) + of(2)(2 * r + 100 * process) * of(8)(c)
             };
             (0..rows * cols).map(|i| row(i / cols, i % cols)).collect()
         })

@@ -1,4 +1,4 @@
-//! What every codec promises, for tensors that chance makes.
+//! Promises of every codec, for tensors that chance makes.
 
 use gradwire_codecs::{Chosen, Codec, Registry};
 use proptest::prelude::*;
@@ -86,7 +86,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 
 proptest! {
     #[test]
-    fn given_is_delivered_and_held_back(codec in codecs(), tensors in prop::collection::vec(tensor(), 1..4), seed: u64) {
+    fn given_is_delivered_plus_the_residual(codec in codecs(), tensors in prop::collection::vec(tensor(), 1..4), seed: u64) {
         let n = tensors.iter().map(Vec::len).min().unwrap();
         let (mut acc, mut state) = (vec![0.0f32; n], vec![0.0; codec.state_len(n)]);
         for gradient in &tensors {
@@ -119,7 +119,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_not_finite_arrives_and_is_not_held_back(
+    fn values_that_are_not_finite_arrive_and_leave_no_residual(
         codec in codecs(), mut tensor in tensor(), at: prop::sample::Index, more in 0..1200usize, seed: u64,
         bad in prop::sample::select(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY][..]),
     ) {
@@ -170,7 +170,7 @@ proptest! {
     }
 
     #[test]
-    fn what_follows_a_message_does_not_matter(codec in codecs(), mut tensor in tensor(), more: Vec<u8>) {
+    fn bytes_behind_a_message_do_not_matter(codec in codecs(), mut tensor in tensor(), more: Vec<u8>) {
         let n = tensor.len();
         let mut message = send(&codec, &mut tensor, &mut vec![0.0; codec.state_len(n)], 1);
         let (len, alone) = (message.len(), receive(&codec, &message, n));
@@ -204,7 +204,7 @@ fn a_tensor_that_overflows_makes_one_bad_message() {
 
 /// A step that is skipped takes the whole block with it, as docs/host-format.md says of codecs with scales.
 #[test]
-fn a_block_that_was_sent_as_nan_is_not_held_back() {
+fn a_block_that_was_sent_as_nan_leaves_no_residual() {
     for name in ["q8", "q8:256", "3lc:1", "3lc:1.5:64", "3lc:1.75:1024", "3lc:1:7", "terngrad", "low-rank:4"]
     {
         let codec = codec(name);

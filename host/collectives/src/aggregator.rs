@@ -23,9 +23,9 @@ const JOBS: usize = 4;
 const SLOTS: usize = 2 * Limits::MOST.window as usize;
 /// Several times what it needs.
 const STACK: usize = 16 * size_of::<Engine<SocketAddr, JOBS, SLOTS, MAX_BLOCKS>>();
-/// How often it looks whether it is to end.
+/// The time between two looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(50);
-/// What the system keeps of packets that wait: all ranks' windows.
+/// Bytes that the system keeps of packets that wait: all ranks' windows.
 const QUEUE: usize = 4 << 20;
 
 /// Sums what the ranks of up to four jobs send it.
@@ -54,7 +54,7 @@ impl Aggregator {
         Ok(Self { socket, engine })
     }
 
-    /// Where it listens.
+    /// Its address.
     ///
     /// # Errors
     /// The system refuses.
@@ -62,7 +62,7 @@ impl Aggregator {
         self.socket.local_addr()
     }
 
-    /// How many packets had this outcome.
+    /// The number of packets that had this outcome.
     #[must_use]
     pub fn count(&self, outcome: Outcome) -> u64 {
         self.engine.count(outcome)

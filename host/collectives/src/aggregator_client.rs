@@ -28,10 +28,10 @@ const LONGEST_PAUSE: u32 = 64;
 const WINDOW: usize = 16;
 /// Once the aggregator has taken us, no refusal of its own names an epoch farther ahead than this.
 const NEAR: u32 = 1 << 16;
-/// How often a rank looks whether others gave up on the aggregator.
+/// The time between two looks whether others gave up on the aggregator.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What an aggregator tells jobs apart by.
+/// The name by which an aggregator tells jobs apart.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct JobName {
     pub(crate) number: u16,
@@ -55,7 +55,7 @@ pub(crate) struct AggregatorClient {
     /// Exchanges to do without the aggregator now, and after its next failure.
     skip: u32,
     pause: u32,
-    /// What goes to the aggregator, and what comes from it, as the wire has it.
+    /// Values that go to the aggregator, and sums that come from it, as the wire has it.
     input: Vec<u8>,
     output: Vec<u8>,
     /// Packets sent, and their bytes behind UDP's header.
@@ -271,7 +271,7 @@ impl AggregatorClient {
     }
 }
 
-/// What a member knows of the job's epochs at the aggregator.
+/// Epochs of the job at the aggregator, as far as a worker knows them.
 ///
 /// Nobody proves a refusal. What it says may cost an exchange, but must not keep the job from the aggregator from then on: a number that is
 /// half the circle ahead would make all later proposals *earlier* than the aggregator's epoch.
@@ -283,7 +283,7 @@ struct Epochs {
     is_known: bool,
     /// The latest one that members began.
     begun: u32,
-    /// How many they have begun since `known` changed.
+    /// The number that they have begun since `known` changed.
     tries: u32,
 }
 

@@ -1,4 +1,4 @@
-//! What ranks agree on when they have summed in the network: does everybody have everything, and if not, who does what?
+//! Agreement after a sum in the network: does everybody have everything, and if not, which rank does what?
 //!
 //! Each exchange through an aggregator ends with a vote. A rank says up to which chunk it has all results, and which later ones it
 //! has. A rank that has a chunk knows that everybody has the one a window before, so later ones are few. If anybody lacks
@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use crate::graph::Rank;
 
-/// What a rank says when it is done with an aggregator, or has given up.
+/// A rank's vote when it is done with an aggregator, or has given up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Vote {
     /// Does it have all results, or why not?
@@ -23,7 +23,7 @@ pub struct Vote {
     pub later: u64,
 }
 
-/// How a rank's part ended.
+/// The end of a rank's part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     /// It has all results.
@@ -120,7 +120,7 @@ pub(crate) fn same_chunks(votes: &mut [Vote]) -> u8 {
     blocks
 }
 
-/// Where ranks get a few chunks from that somebody lacks.
+/// The source of a few chunks that somebody lacks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
     /// This rank has them, and sends them to those who lack one.
@@ -139,7 +139,7 @@ pub(crate) struct Batch {
 /// The most chunks of a batch: few enough for ranks to share the work, many enough for headers not to count.
 const MOST: u32 = 16;
 
-/// Who does what about chunks that somebody lacks; nothing if all have everything. A rank whose vote makes no sense is an error.
+/// Decides which rank does what about chunks that somebody lacks; nothing if all have everything. A rank whose vote makes no sense is an error.
 pub(crate) fn decide(votes: &[Vote], chunks: u32) -> Result<Vec<Batch>, Rank> {
     if let Some(wrong) = votes.iter().position(|vote| vote.is_wrong(chunks)) {
         return Err(wrong);
@@ -195,7 +195,7 @@ mod tests {
 
     /// Rank 0 has chunks 0 to 2 and 4, rank 1 those to 3, rank 2 those to 2; nobody has 5.
     #[test]
-    fn what_somebody_has_is_copied_and_the_rest_is_summed() {
+    fn chunks_that_somebody_has_are_copied_and_the_rest_is_summed() {
         let batches = decide(&[vote(3, 0b10), vote(4, 0), vote(3, 0)], 6).unwrap();
         let ways: Vec<(Range<u32>, Way)> =
             batches.into_iter().map(|batch| (batch.chunks, batch.way)).collect();
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn who_had_other_chunks_has_nothing() {
+    fn a_rank_that_had_other_chunks_has_nothing() {
         let mut votes = [Vote { blocks: 0, ..vote(0, 0) }, Vote { blocks: 2, ..vote(5, 1) }, vote(7, 0)];
         assert_eq!(same_chunks(&mut votes), 2);
         assert_eq!(votes.map(|vote| vote.base), [0, 5, 0]);

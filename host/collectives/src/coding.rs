@@ -1,4 +1,4 @@
-//! How a tensor's values become bytes.
+//! Codings: a tensor's values become bytes.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use gradwire_codecs::{Chosen, Codec, Malformed, NameError, Raw, Registry};
 use crate::part::Codecs;
 use crate::strategies::Strategy;
 
-/// How a tensor is coded: above the transport, or by the network.
+/// The coding of a tensor: above the transport, or by the network.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Coding {
     /// A host codec, on connections that are not tagged.
@@ -32,7 +32,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// How to write it.
+    /// Its text.
     pub const USAGE: &str = "wire:C:B[:X], C is the dataplane's codec 1 or 2, its bound is 2^(X-B)";
     /// Values that are coded together, so that a copy stays in the nearest cache.
     const CHUNK: usize = 1024;
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_went_through_the_profile_does_not_change_again() {
+    fn values_that_went_through_the_profile_do_not_change_again() {
         for text in ["wire:2:10", "wire:1:8:3", "wire:2:6:-2"] {
             let coding = Coding::parse(text, Registry::BUILT_IN).unwrap();
             assert_eq!(coding.to_string(), text);

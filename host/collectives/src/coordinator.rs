@@ -1,4 +1,4 @@
-//! Who sends when, decided in one place: CaSync's coordinator (HiPress, SOSP 2021, section 3.2), as a state machine.
+//! The order of messages, decided in one place: CaSync's coordinator (HiPress, SOSP 2021, section 3.2), as a state machine.
 //!
 //! Ranks say what they have to send. The coordinator gathers it by link, from one rank to another, until a link has enough bytes or
 //! its oldest message has waited long enough. Then it gives out *slots*: sets of links of which no two have one sender or one receiver. It
@@ -22,7 +22,7 @@ pub struct LinkId {
 /// By link, how many of its oldest messages may leave now. No two links have one sender or one receiver.
 pub type Slot = BTreeMap<LinkId, u32>;
 
-/// What the links have to send, and what is under way.
+/// Messages that wait for a link, and those under way.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Coordinator {
     /// A link with so many bytes need not wait.
@@ -121,7 +121,7 @@ impl Coordinator {
         Some(slot)
     }
 
-    /// How many messages of a link make a batch: as much as is enough, and one message however large.
+    /// The number of a link's messages that make a batch: as much as is enough, and one message however large.
     fn take(&mut self, link: LinkId) -> u32 {
         let (mut messages, mut size) = (0, 0u64);
         if let Some(queue) = self.queues.get_mut(&link) {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_is_waited_for_no_more() {
+    fn a_rank_that_leaves_is_waited_for_no_more() {
         let mut coordinator = Coordinator::new(1, MS);
         for (from, to) in [(0, 1), (0, 1), (0, 2), (1, 0)] {
             coordinator.wish(link(from, to), 1, Duration::ZERO);

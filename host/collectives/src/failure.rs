@@ -15,12 +15,12 @@ use crate::residuals::ResidualError;
 pub struct Failure {
     /// The rank that saw it.
     pub reporter: Rank,
-    /// What it saw, with the rank of who is to blame.
+    /// The cause as it saw it, with the rank that is to blame.
     pub cause: String,
     pub(crate) weight: Weight,
 }
 
-/// How much a failure says. A connection that closes is often the consequence of something else, so rank 0 waits a moment
+/// The weight of a failure. A connection that closes is often the consequence of something else, so rank 0 waits a moment
 /// for a better cause.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Weight {
@@ -31,7 +31,7 @@ pub(crate) enum Weight {
         /// The exchange in which it did not come.
         sequence: u64,
     },
-    /// What is wrong is known.
+    /// The cause is known.
     Certain,
 }
 

@@ -1,4 +1,4 @@
-//! What a rank does for one partition of a tensor, as a graph of five primitives.
+//! The work of a rank for one partition of a tensor, as a graph of five primitives.
 //!
 //! The primitives are those of CaSync (HiPress, SOSP 2021, section 3.1): encode, send, recv, merge and decode. A partition has two
 //! buffers. The *sum* starts as the rank's gradient plus its residual; `Merge` adds a message to it; `Encode` makes a
@@ -15,7 +15,7 @@ use std::fmt;
 /// A rank's number, from 0.
 pub type Rank = usize;
 
-/// How a message is coded.
+/// The coding of a message.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Format {
     /// The values as they are, whatever the codec.
@@ -29,7 +29,7 @@ pub enum Format {
 pub struct Message {
     /// Its number. All ranks that have a message know it by the same number.
     pub tag: u32,
-    /// How it is coded.
+    /// Its coding.
     pub format: Format,
 }
 
@@ -66,13 +66,13 @@ impl Op {
 /// An operation, and the operations that have to be done before it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Task {
-    /// What to do.
+    /// The operation.
     pub op: Op,
     /// Positions of earlier tasks in the same graph.
     pub after: Vec<usize>,
 }
 
-/// What one rank does for one partition.
+/// The work of one rank for one partition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Graph {
     tasks: Vec<Task>,

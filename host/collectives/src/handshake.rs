@@ -34,7 +34,7 @@ use crate::token::{self, Token};
 pub(crate) const MAGIC: &[u8; 8] = b"gradwire";
 pub(crate) const VERSION: u8 = 1;
 pub(crate) const HELLO_LEN: usize = 8 + 1 + 1 + 4 + 4 + token::LEN;
-/// How long one end of a handshake may take; a job's timeout, if that is shorter.
+/// The longest that one end of a handshake may take; a job's timeout, if that is shorter.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Handshakes at a time. More than a job's ranks can need at once, and a limit for strangers.
 const MAX_HANDSHAKES: usize = 2 * MAX_RANKS;
@@ -64,7 +64,7 @@ pub(crate) struct Acceptor<'a> {
     refused: Mutex<Vec<String>>,
 }
 
-/// What the listening end answers to a proof.
+/// The listening end's answer to a proof.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Welcome = 0,

@@ -1,4 +1,4 @@
-//! What stands before each message, and the frames of the control connections.
+//! The header of each message, and the frames of the control connections.
 //!
 //! ```text
 //! 0        4      5        8          16       24       32    36     40         44    48       52    56
@@ -24,7 +24,7 @@ pub enum Purpose {
     Tagged = 3,
 }
 
-/// What a rank says about a message, so that the receiver can tell whether both mean the same.
+/// A rank's description of a message, so that the receiver can tell whether both mean the same.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Header {
     pub(crate) kind: Kind,

@@ -1,4 +1,4 @@
-//! What ranks do about a tensor.
+//! A job: the exchange of a tensor.
 
 use std::ops::Range;
 
@@ -11,9 +11,9 @@ use crate::strategies::{Strategy, StrategyError};
 pub struct Job {
     /// Numbers of tensors in the layout.
     pub tensors: Vec<usize>,
-    /// How it is coded.
+    /// Its coding.
     pub coding: Coding,
-    /// Who sends what to whom.
+    /// Its strategy.
     pub strategy: Strategy,
     /// Into how many parts it is cut.
     pub partitions: usize,
@@ -33,7 +33,7 @@ pub(crate) fn first_owner(name: &str, ranks: usize) -> usize {
 }
 
 impl Job {
-    /// What rank `me` does for a part.
+    /// The graph of rank `me` for a part.
     ///
     /// # Errors
     /// There are no such ranks, or the strategy is not for so many.

@@ -1,4 +1,4 @@
-//! What is done with a buffer of gradients: a plan as it is, a plan with values scaled for the wire, or PowerSGD's two rounds.
+//! Methods to exchange a buffer of gradients: a plan as it is, a plan with values scaled for the wire, or PowerSGD's two rounds.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -198,7 +198,7 @@ mod tests {
     use crate::magnitude::all_finite;
     use crate::{Listening, Options, Token};
 
-    /// What `ranks` get, and their residuals, if each exchanges `rounds` gradients of its own with `method`.
+    /// Results of `ranks`, and their residuals, if each exchanges `rounds` gradients of its own with `method`.
     fn run(
         method: &Method,
         ranks: usize,
@@ -302,7 +302,7 @@ mod tests {
 
     /// With few such values, and with a tensor full of them: an overflow usually reaches all gradients.
     #[test]
-    fn what_is_not_finite_reaches_all_and_is_not_held_back() {
+    fn values_that_are_not_finite_reach_all_and_no_residual() {
         for text in [
             "low-rank:4",
             "ring:2:10",

@@ -1,6 +1,6 @@
 //! Optimizers at a server: what PyTorch's do, in `f32`, a tensor at a time.
 
-/// How weights follow gradients.
+/// An optimizer: weights follow gradients.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Optimizer {
     /// The learning rate.
@@ -11,7 +11,7 @@ pub struct Optimizer {
     pub rule: Rule,
 }
 
-/// What an [`Optimizer`] does with a gradient.
+/// The rule of an [`Optimizer`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Rule {
     /// `torch.optim.SGD` with this momentum, which may be 0.
@@ -21,14 +21,14 @@ pub enum Rule {
     },
     /// `torch.optim.AdamW` (Loshchilov and Hutter, 2019), without AMSGrad.
     AdamW {
-        /// How slowly the means of gradients and of their squares forget.
+        /// Decays of the means of gradients and of their squares.
         betas: (f64, f64),
         /// Added to the root of the mean square.
         eps: f64,
     },
 }
 
-/// What an optimizer remembers of one tensor.
+/// An optimizer's state of one tensor.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Moments {
     steps: i32,

@@ -34,15 +34,15 @@ impl<'a> Codecs<'a> {
 pub struct Values<'a> {
     /// The sum: the gradient plus the residual; in the end the residual.
     pub sum: &'a mut [f32],
-    /// What else the codec keeps.
+    /// The codec's other state.
     pub state: &'a mut [f32],
     /// The result.
     pub result: &'a mut [f32],
-    /// Where a codec needs no feedback: what messages lost is added here, if anybody wants to know.
+    /// For a codec that needs no feedback: losses of messages are added here, if anybody wants to know.
     pub dropped: Option<&'a mut [f32]>,
 }
 
-/// What [`Part::step`] did.
+/// A step of [`Part::step`].
 #[derive(Clone, Debug)]
 pub enum Step {
     /// It encoded, merged or decoded.

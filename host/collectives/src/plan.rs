@@ -12,18 +12,18 @@ use crate::job::{Job, first_owner};
 use crate::layout::Layout;
 use crate::strategies::{Strategy, StrategyError};
 
-/// How one tensor is exchanged.
+/// The exchange of one tensor.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Choice {
-    /// How it is coded.
+    /// Its coding.
     pub coding: Coding,
-    /// Who sends what to whom.
+    /// Its strategy.
     pub strategy: Strategy,
     /// Into how many parts it is cut; without a number as many as there are ranks.
     pub partitions: Option<usize>,
 }
 
-/// Who decides when a message leaves.
+/// The order in which messages leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
@@ -42,9 +42,9 @@ pub enum Order {
 pub enum CollectivePlan {
     /// An aggregator in the network sums all tensors.
     InNetwork {
-        /// Where it is.
+        /// Its address.
         address: SocketAddr,
-        /// How values are coded for it.
+        /// The coding of values for it.
         wire: Wire,
     },
     /// Ranks exchange messages, as a graph for each tensor says.
@@ -63,7 +63,7 @@ pub struct GraphPlan {
     pub small: usize,
     /// Messages of at most so many bytes leave at once, whatever [`order`](Self::order) says.
     pub bulk: usize,
-    /// Who decides when a bigger message leaves.
+    /// The order in which bigger messages leave.
     pub order: Order,
 }
 
@@ -316,7 +316,7 @@ impl GraphPlan {
         if small { self.others.coding.codec().momentum() } else { 0.0 }
     }
 
-    /// What `ranks` do about the tensors of `layout`.
+    /// The jobs of `ranks` for the tensors of `layout`.
     ///
     /// # Errors
     /// A strategy is not for so many ranks, or does not go with its codec.

@@ -1,4 +1,4 @@
-//! How ranks find each other.
+//! Rendezvous: ranks find each other.
 //!
 //! Each rank listens. All but rank 0 connect to rank 0 and say where they listen; rank 0 answers with everybody's addresses. Then each
 //! rank connects to those with lower ranks and, if the link has tagged connections, to the next in the ring. Each connection begins
@@ -20,17 +20,17 @@ use crate::strategies::MAX_RANKS;
 use crate::stream::{io_error, listen, read_by, write_by};
 use crate::token::Token;
 
-/// How much longer than itself others wait for rank 0 to say whom it missed.
+/// The time that others wait longer than itself for rank 0 to say whom it missed.
 const VERDICT: Duration = Duration::from_secs(2);
 
-/// What a link needs to know.
+/// The options of a link.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The job's secret.
     pub token: Token,
-    /// How long ranks may wait for each other: at the start, and in each exchange.
+    /// The longest that ranks may wait for each other: at the start, and in each exchange.
     pub timeout: Duration,
-    /// How long they may wait for each other at the start, if that is less than [`timeout`](Self::timeout): for jobs whose ranks have just
+    /// The longest that they may wait for each other at the start, if that is less than [`timeout`](Self::timeout): for jobs whose ranks have just
     /// heard of each other elsewhere, so that one that has died since does not cost all others the whole timeout. With a server, it begins when
     /// a worker has connected to it.
     pub opening: Option<Duration>,
@@ -69,7 +69,7 @@ impl Listening {
         Ok(Self { plain, tagged: tagged.transpose()?, options })
     }
 
-    /// Where others reach this rank: of rank 0, they have to know it.
+    /// The address at which others reach this rank: of rank 0, they have to know it.
     ///
     /// # Errors
     /// The system refuses.
@@ -89,7 +89,7 @@ impl Listening {
         self.options.served
     }
 
-    /// What an aggregator in the network knows the job by: of the token, without telling it.
+    /// The name by which an aggregator in the network knows the job: of the token, without telling it.
     pub(crate) fn job_name(&self) -> JobName {
         let [a, b, c, d, e, f, g, h, i, j, ..] = self.options.token.proof(b"node", &[]);
         JobName { number: u16::from_le_bytes([a, b]), key: u64::from_le_bytes([c, d, e, f, g, h, i, j]) }
@@ -316,7 +316,7 @@ mod tests {
     use crate::stream::connect;
     use crate::token;
 
-    /// How far rank 2 comes before it falls silent, or is killed.
+    /// The phase that rank 2 reaches before it falls silent, or is killed.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     enum Phase {
         Nowhere,

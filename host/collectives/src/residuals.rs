@@ -20,7 +20,7 @@ pub struct Residuals {
 /// One tensor's.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Residual {
-    /// What was lost so far.
+    /// The loss so far.
     pub(crate) sum: Vec<f32>,
     /// The codec whose states these are.
     pub(crate) codec: String,
@@ -177,7 +177,7 @@ impl Residuals {
         Ok(())
     }
 
-    /// What rank `me` of `ranks` goes on with, if `before` are the residuals of all ranks before, by their ranks. A rank
+    /// The residuals that rank `me` of `ranks` goes on with, if `before` are the residuals of all ranks before, by their ranks. A rank
     /// that has a successor of its own rank hands everything to it, and the others' is shared out, so nothing is lost. New
     /// ranks start with nothing.
     ///
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_saved_is_loaded_and_nothing_else() {
+    fn saved_residuals_are_loaded_and_nothing_else() {
         let saved = residuals(&[("fc", &[1.0, -0.0, 3.5]), ("ünïcode", &[])]).save();
         assert_eq!(Residuals::load(&saved).unwrap().save(), saved);
         assert_eq!(Residuals::load(&Residuals::new().save()), Ok(Residuals::new()));
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_held_back_at_a_mark_comes_back() {
+    fn residuals_of_a_mark_come_back() {
         let mut all = residuals(&[("a", &[1.0, 2.0]), ("b", &[3.0])]);
         let whole = all.clone();
         let lens = || [2, 0].into_iter();
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn another_codec_keeps_what_is_held_back_and_starts_its_own_state() {
+    fn another_codec_keeps_the_residual_and_starts_its_own_state() {
         let mut all = residuals(&[("a", &[1.0, 2.0])]);
         let lens = || [2, 0].into_iter();
         let same = all.take("a", 2, "dgc:1", lens()).unwrap();

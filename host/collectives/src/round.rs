@@ -10,7 +10,7 @@ use crate::residuals::Residuals;
 /// An exchange that all ranks of a job make, with or without a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Round<'a> {
-    /// How.
+    /// The method.
     pub method: &'a Method,
     /// The tensors.
     pub layout: &'a Layout,

@@ -15,12 +15,12 @@ use crate::residuals::Residuals;
 use crate::round::Round;
 use crate::strategies::Strategy;
 
-/// What a server with an optimizer returns. It prints as it is read: `weights`, or the codec of deltas.
+/// The answer of a server with an optimizer. It prints as it is read: `weights`, or the codec of deltas.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Returns {
     /// Its weights, as they are.
     Weights,
-    /// What its weights have that the workers' have not, by this codec. What a message loses is still missing at the next one, so it
+    /// The difference of its weights from the workers', by this codec. What a message loses is still missing at the next one, so it
     /// is fed back.
     Deltas(Coding),
 }

@@ -20,16 +20,16 @@ use crate::residuals::Residuals;
 use crate::round::Round;
 use crate::served::{MAX_RETURNS, Returns};
 
-/// What makes a server step.
+/// The steps of a server.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Updates {
-    /// How.
+    /// The optimizer.
     pub optimizer: Optimizer,
-    /// What it answers.
+    /// Its answer.
     pub returns: Returns,
 }
 
-/// What a server did.
+/// The work of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Served {
     /// Exchanges of gradients.
@@ -57,10 +57,10 @@ struct Parameter {
 #[derive(Debug)]
 pub struct Server {
     link: Link,
-    /// What rank 1 asks for, in this order; `None` when all others have left. It may come while an exchange is under way.
+    /// Requests of rank 1, in their order; `None` when all others have left. It may come while an exchange is under way.
     requests: Receiver<Option<Vec<u8>>>,
     updates: Option<Updates>,
-    /// What its sums lost, which it adds to the next ones.
+    /// The losses of its sums, which it adds to the next ones.
     residuals: Residuals,
     parameters: BTreeMap<String, Parameter>,
     served: Served,
@@ -87,7 +87,7 @@ impl Server {
     /// Serves until all workers have left.
     ///
     /// # Errors
-    /// What all ranks are told: a worker is gone or silent, or they disagree with each other or with this server.
+    /// The failure that all ranks are told: a worker is gone or silent, or they disagree with each other or with this server.
     pub fn run(mut self) -> Result<Served, LinkError> {
         while let Some(request) = self.next_request()? {
             let done = match Request::read(&request) {

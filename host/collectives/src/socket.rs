@@ -1,4 +1,4 @@
-//! What the ranks' and an aggregator's sockets share.
+//! Options that the ranks' and an aggregator's sockets share.
 
 use std::io;
 use std::net::SocketAddr;

@@ -40,7 +40,7 @@ impl Sums {
         self.profile.profile().max_encoded_len(4 * values)
     }
 
-    /// What this rank adds to a sum.
+    /// This rank's part of a sum.
     pub(crate) fn contribution(&self, values: &[f32]) -> (Format, Bytes) {
         let raw = to_bytes(values);
         let mut coded = vec![0; self.max_encoded_len(values.len())];

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use gradwire_collectives::{CollectivePlan, Layout, Link, LinkError, Listening, Options, Residuals, Token};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// What tells this program to be a rank: root, rank, ranks, token, milliseconds after each exchange, strategy, and whether it then compares.
-const JOB: &str = "GRADWIRE_TEST_MEMBER";
+/// The variable that tells this program to be a rank: root, rank, ranks, token, milliseconds after each exchange, strategy, and whether it then compares.
+const JOB: &str = "GRADWIRE_TEST_RANK";
 const VALUES: usize = 20_000;
 /// An aggregator in the network that is not there.
 const NODE: &str = "in-network:127.0.0.1:9";

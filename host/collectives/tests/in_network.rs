@@ -22,7 +22,7 @@ use support::{Random, options, ranks};
 
 const ANYWHERE: &str = "127.0.0.1:0";
 
-/// What an aggregator does wrong.
+/// Faults of an aggregator.
 #[derive(Default)]
 struct Faults {
     /// It answers nothing.
@@ -128,7 +128,7 @@ fn gradient(rank: usize, round: usize, values: usize) -> Vec<f32> {
     Random((rank * 1000 + round) as u64).values(values).into_iter().map(|value| value / 8.0).collect()
 }
 
-/// What a codec's definition restores of values.
+/// Values as a codec's definition restores them.
 fn restored(values: &[f32], profile: Profile) -> Vec<f32> {
     let raw: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     let (mut coded, mut restored) = (vec![0; profile.max_encoded_len(raw.len())], vec![0; raw.len()]);
@@ -166,7 +166,7 @@ const MAX_ROUNDS: usize = 1000;
 
 /// Rounds of `work` at each rank: `least` of them, and then more until what all ranks have is `enough`. On a busy machine the
 /// aggregator may seem silent at any time, and is left alone for some rounds; so no test wants anything of a given round. `before` a round
-/// somebody may break the aggregator or mend it.
+/// somebody may break the aggregator or repair it.
 fn rounds<T: Send>(
     count: usize,
     least: usize,
@@ -352,7 +352,7 @@ fn first_epochs_are_drawn_by_chance() {
 
 /// A rank that gets no results asks, and is answered with results, which are lost again: others have what it lacks.
 #[test]
-fn what_one_rank_lacks_another_sends_it() {
+fn a_chunk_that_one_rank_lacks_another_sends_it() {
     let faults = Faults { deaf: Mutex::new(vec![1]), ..Faults::default() };
     let copied = |reports: &[Vec<InNetwork>]| {
         reports[1].iter().any(|round| round.copied > 0)

@@ -72,7 +72,7 @@ fn exchange(count: usize, at: &str, plan: &CollectivePlan) {
     }
 }
 
-/// What the messages say, in `f64`; sums of them as `f32` adds, in the order of the record.
+/// Sums of the messages, in `f64`; sums of them as `f32` adds, in the order of the record.
 fn replay(record: &Record, values: usize) -> Vec<f64> {
     let mut result = vec![0.0f32; values];
     for decoded in &record.decoded {
@@ -96,7 +96,7 @@ fn every_strategy_gets_the_sum_over_tcp() {
 }
 
 #[test]
-fn every_codec_delivers_what_it_does_not_hold_back() {
+fn every_codec_delivers_all_but_the_residual() {
     for codec in [
         "f16",
         "q8:256",
@@ -372,7 +372,7 @@ fn a_stranger_at(visited: usize) {
 }
 
 #[test]
-fn what_is_held_back_survives_a_checkpoint_and_another_number_of_ranks() {
+fn residuals_survive_a_checkpoint_and_another_number_of_ranks() {
     let layout = Layout::new([("a", 500)]).unwrap();
     let plan = plan(Strategy::Servers(None), "3lc:1.75");
     let gradient = |rank: usize, round: u64| Random(rank as u64 * 100 + round).values(500);

@@ -1,6 +1,6 @@
 //! A residual is in units of the gradient of its tensor, whatever plan made it: any other plan takes it over and delivers it.
 //!
-//! The judge is a sum in `f64`: residual before and gradient given are what is delivered and the residual after.
+//! Each test compares with a sum in `f64`: residual before and gradient given are what is delivered and the residual after.
 
 mod support;
 
@@ -78,7 +78,7 @@ fn silent() -> (UdpSocket, SocketAddr) {
 
 /// Every plan holds something back; every other plan goes on from the checkpoint.
 #[test]
-fn every_plan_takes_over_what_every_other_held_back() {
+fn every_plan_takes_over_the_residual_of_every_other() {
     let (_socket, silent) = silent();
     // Far from 1, since a scale that is lost shows there. Thresholds and halves need values of a common size.
     for size in [1.0, 700.0, 0.002] {
@@ -144,7 +144,7 @@ fn every_plan_takes_over_what_every_other_held_back() {
 /// DDP gives zeros for a parameter that a rank did not use, and discards the result if no rank used it. So no residual may be in such a
 /// result; a checkpoint's waits as well, also that of a tensor which another plan sends together with others.
 #[test]
-fn what_is_held_back_waits_for_a_gradient() {
+fn residuals_wait_for_a_gradient() {
     let (_socket, silent) = silent();
     const ROUNDS: u64 = 6;
     let used = |tensor: usize, rank: usize, round: u64| match round {
@@ -210,9 +210,9 @@ fn what_is_held_back_waits_for_a_gradient() {
     }
 }
 
-/// Where a plan sends all of a tensor at once, nothing of it stays behind.
+/// If a plan sends all of a tensor at once, nothing of it stays behind.
 #[test]
-fn what_is_sent_whole_holds_nothing_back() {
+fn tensors_that_are_sent_whole_leave_no_residual() {
     let (_socket, silent) = silent();
     let whole: [(&str, &[&str]); 6] = [
         ("f32", &["fc", "long", "bias", "odd"]),
@@ -241,7 +241,7 @@ fn what_is_sent_whole_holds_nothing_back() {
 
 /// A plan that a library user gives to a link, not by way of a method.
 #[test]
-fn an_aggregator_is_sent_what_was_held_back() {
+fn an_aggregator_is_sent_the_residual() {
     const GIVEN: f32 = 0.125;
     let (_socket, silent) = silent();
     let all = ranks(RANKS, "127.0.0.1:0", &options(false), |mut link| {

@@ -14,10 +14,10 @@ fn served() -> Options {
     Options { served: true, ..options(false) }
 }
 
-/// What a worker got, by round.
+/// A worker's results, by round.
 type Got = Result<Vec<Vec<f32>>, LinkError>;
 
-/// What the server did and workers got.
+/// The server's work and the workers' results.
 fn work(
     workers: usize,
     updates: Option<Updates>,
@@ -79,7 +79,7 @@ fn every_codec_sums_at_the_server() {
 }
 
 #[test]
-fn what_a_server_cannot_sum_is_an_error_before_anything_is_exchanged() {
+fn plans_that_a_server_cannot_sum_are_errors_before_anything_is_exchanged() {
     let layout = Layout::new(TENSORS).unwrap();
     for text in ["ring:2:10", "in-network:127.0.0.1"] {
         let method: Method = text.parse().unwrap();

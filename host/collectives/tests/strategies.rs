@@ -80,7 +80,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn given_is_delivered_and_held_back(
+    fn given_is_delivered_plus_the_residual(
         ranks in 1usize..10,
         partitions in 1usize..12,
         values in 0usize..200,

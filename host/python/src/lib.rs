@@ -56,7 +56,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How gradients are exchanged: what `State(plan=...)` takes, read once.
+/// A plan: what `State(plan=...)` takes, read once.
 #[pyclass(frozen, module = "gradwire")]
 struct Plan(Method);
 
@@ -126,7 +126,7 @@ impl Layout {
     }
 }
 
-/// How long ranks that were there a moment ago may take to connect. A server, too, has it from when the first of them is there.
+/// The longest that ranks which were there a moment ago may take to connect. A server, too, has it from when the first of them is there.
 const OPENING: Duration = Duration::from_secs(30);
 
 /// A rank's open port.
@@ -195,7 +195,7 @@ struct Channel {
     /// Ranks with a gradient.
     workers: usize,
     served: bool,
-    /// What the server returns, if it has an optimizer that has begun.
+    /// The server's answer, if it has an optimizer that has begun.
     returns: Mutex<Option<Returns>>,
     process: u32,
 }
@@ -365,7 +365,7 @@ impl Server {
         Ok(Self { listening, workers, updates })
     }
 
-    /// Where it listens.
+    /// Its address.
     #[getter]
     fn address(&self, py: Python<'_>) -> PyResult<Option<String>> {
         let at = lock(&self.listening).as_ref().map(|listening| listening.address().map(|at| at.to_string()));

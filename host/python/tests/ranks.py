@@ -20,7 +20,7 @@ CONTEXT.set_forkserver_preload(["torch.nn.parallel", "gradwire"])
 
 
 def run(function, ranks, *args, lost=(), hosts=None):
-    """What `function(rank, *args)` returned, by rank. Those in `lost` may end without. With `hosts`, each rank is on one of its own."""
+    """Returns the results of `function(rank, *args)`, by rank. Those in `lost` may end without. With `hosts`, each rank is on one of its own."""
     with tempfile.TemporaryDirectory() as folder:
         store = "file://" + os.path.join(folder, "store")
         pipes, processes = [], []

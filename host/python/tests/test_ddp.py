@@ -308,7 +308,7 @@ class Broken:
 
 
 def breaks_at_one(rank):
-    """What fails at rank 0 alone, outside the exchange, does not let rank 1 wait."""
+    """A failure at rank 0 alone, outside the exchange, does not let rank 1 wait."""
     state = gradwire.State(gradwire.Link(), "f32")
     layout = _worker.Layout(["a"], [torch.zeros(5)])
     said = []
@@ -652,7 +652,7 @@ class Exchange(unittest.TestCase):
             self.assertLess(progress, 0.97)
             self.assertEqual(report.plan, plan)
 
-    def test_what_is_not_finite_reaches_all(self):
+    def test_values_that_are_not_finite_reach_all(self):
         run(every_plan_not_finite, 3)
 
     def test_two_models_do_not_wait_for_each_other(self):
@@ -806,7 +806,7 @@ class Failures(unittest.TestCase):
         for text in said[1:]:
             self.assertRegex(text, r"\brank 1\b")
 
-    def test_what_fails_at_one_rank_ends_the_others_waiting(self):
+    def test_a_failure_at_one_rank_ends_the_others_waiting(self):
         zero, one = run(breaks_at_one, 2)
         self.assertEqual(len(zero), 2)
         for text in zero:

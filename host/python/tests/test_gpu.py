@@ -115,7 +115,7 @@ class Gpu(unittest.TestCase):
         for said in run(broken, 2):
             self.assertRegex(said, "the copy failed")
 
-    def test_what_failed_has_no_tensors_for_torch_to_find(self):
+    def test_a_failure_has_no_tensors_for_torch_to_find(self):
         class Stubborn(Exception):
             def __reduce__(self):
                 raise TypeError("no pickling")

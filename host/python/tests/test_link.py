@@ -21,7 +21,7 @@ from test_serve import Server
 
 
 def opened(rank, variables, address=None):
-    """What a link says that is opened with these variables; None if it exchanges."""
+    """Returns the error of a link that is opened with these variables; None if it exchanges."""
     for name in ("MASTER_ADDR", "GRADWIRE_IFNAME", "GLOO_SOCKET_IFNAME"):
         os.environ.pop(name, None)
     os.environ.update(variables)
@@ -118,12 +118,12 @@ def lost(rank, phase, how, timeout, server=None, token=None):
 
 
 def lost_by_all(phase, how):
-    """What the others say."""
+    """Returns the others' errors."""
     return run(lost, 3, phase, how, None, lost=[1])[::2]
 
 
 def lost_by_a_server(phase, how):
-    """What the others and the server say."""
+    """Returns the errors of the others and of the server."""
     with Server(3) as server:
         return *run(lost, 3, phase, how, None, server.address, server.token, lost=[1])[::2], server.end()[2]
 

@@ -1,6 +1,6 @@
-"""What becomes of residuals when a step is skipped, the loss is scaled, a parameter is unused, and so on: the rows of docs/training.md.
+"""Residuals when a step is skipped, the loss is scaled, a parameter is unused, and so on: the rows of docs/training.md.
 
-The judge is a sum in f64: what all ranks gave is what was applied, and what residuals still have.
+Each test compares with a sum in f64: what all ranks gave is what was applied, and what residuals still have.
 """
 
 import copy
@@ -53,7 +53,7 @@ class Balance:
         self.applied = copy.deepcopy(self.given)
 
     def add(self, given, scale=1.0):
-        """What this rank's own backward pass made, and what DDP left in `.grad`."""
+        """Returns the gradient of this rank's own backward pass, and what DDP left in `.grad`."""
         for name, parameter in self.module.named_parameters():
             if given[name] is not None:
                 self.given[name] += given[name].double().flatten() / scale
@@ -376,7 +376,7 @@ class Residuals(unittest.TestCase):
             self.assertRegex(said[1], r"residuals of 0\.weight,.*made without model=.*give State the model if")
             self.assertEqual(said[2:], ["loaded"] * 2)
 
-    def test_what_would_lose_gradients_is_refused(self):
+    def test_settings_that_would_lose_gradients_are_refused(self):
         for said in run(refused, 2):
             self.assertEqual(len(said), 4, said)
             for text in said[:2]:

@@ -223,7 +223,7 @@ def begins(rank, address, token, plan):
 
 
 def told(function, *args):
-    """What it raises."""
+    """Returns the error."""
     try:
         function(*args)
     except (RuntimeError, OSError, ValueError) as error:
@@ -300,7 +300,7 @@ class Failures(unittest.TestCase):
             (said,) = run(refused, 1, "here", server.token, 1)
             self.assertIn("expected HOST:PORT", said)
 
-    def test_what_no_server_sums_is_refused(self):
+    def test_plans_that_no_server_sums_are_refused(self):
         with Server(1) as server:
             for plan in ("ring:2:10", "in-network:127.0.0.1"):
                 (said,) = run(refused, 1, server.address, server.token, 1, plan)

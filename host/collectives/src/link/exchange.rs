@@ -34,12 +34,12 @@ pub(super) struct Running {
     gathered: Option<Vec<f32>>,
 }
 
-/// How a job's gradients join their residuals.
+/// Error feedback of a job: gradients join their residuals.
 #[derive(Clone, Copy)]
 pub(super) struct Feedback {
     /// The codec whose states the residuals have.
     pub(super) coding: Coding,
-    /// What is put on gradients in its place: for small tensors, which it does not code.
+    /// The momentum that is put on gradients in its place: for small tensors, which it does not code.
     pub(super) momentum: f32,
 }
 
@@ -160,7 +160,7 @@ pub(super) struct Exchange<'a> {
     urgent: VecDeque<(usize, usize)>,
     /// Partitions that are not done.
     left: usize,
-    /// What the protocol has to do.
+    /// Commands for the protocol.
     pub(super) commands: Vec<Command>,
     /// Bytes and messages that it was given.
     pub(super) sent: Traffic,
@@ -358,7 +358,7 @@ fn give(momentum: f32, gradient: &[f32], sum: &mut [f32], velocity: &mut [f32]) 
     }
 }
 
-/// Where the values of a partition are in the buffer.
+/// The places of a partition's values in the buffer.
 fn places(job: &Job, layout: &Layout, part: usize) -> Vec<Range<usize>> {
     let wanted = job.part(part);
     let mut start = 0;

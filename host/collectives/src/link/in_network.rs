@@ -27,7 +27,7 @@ use crate::poll::Traffic;
 use crate::protocol::{Command, Event, Expect, ExpectJob};
 use crate::sums::{Sums, Wrong};
 
-/// What an exchange with an aggregator in the network came to, at this rank.
+/// The result of an exchange with an aggregator in the network, at this rank.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct InNetwork {
     /// Chunks of the buffer.
@@ -57,7 +57,7 @@ impl Chunks {
         self.of.div_ceil(self.values) as u32
     }
 
-    /// Where they are in the buffer.
+    /// Their place in the buffer.
     fn place(self, chunks: Range<u32>) -> Range<usize> {
         let edge = |chunk: u32| (chunk as usize * self.values).min(self.of);
         edge(chunks.start)..edge(chunks.end)

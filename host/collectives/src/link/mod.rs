@@ -36,7 +36,7 @@ pub use in_network::InNetwork;
 
 /// A result that the network coded is compared at the first exchange, and then once in so many.
 pub const COMPARE_EVERY: u64 = 100;
-/// How much longer than the connections' thread an exchange waits to be told why it failed.
+/// The time that an exchange waits longer than the connections' thread to be told why it failed.
 const EXPLANATION: Duration = Duration::from_secs(3);
 
 /// A rank's connections to all others.
@@ -67,14 +67,14 @@ pub struct Link {
     halted: u64,
 }
 
-/// What an exchange took.
+/// The cost of an exchange.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Report {
     /// From the call to the result.
     pub time: Duration,
     /// Of that, encoding, merging and decoding.
     pub compute: Duration,
-    /// What this rank sends in the exchange. System calls that send its last messages may come after it, and count in the next one.
+    /// Messages that this rank sends in the exchange. System calls that send its last messages may come after it, and count in the next one.
     pub traffic: Traffic,
     /// With an aggregator in the network: who summed.
     pub in_network: Option<InNetwork>,
@@ -99,7 +99,7 @@ impl Report {
     }
 }
 
-/// What an exchange did, for those who want to check it.
+/// A record of an exchange, for those who want to check it.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Record {
     /// By value: the gradient as the codec took it, plus the residual.
@@ -115,7 +115,7 @@ pub struct Record {
 pub struct Decoded {
     /// Which values of the buffer it has: ranges, one behind the other.
     pub ranges: Vec<Range<usize>>,
-    /// How it is coded: the codec, or [`Raw`](gradwire_codecs::Raw).
+    /// Its coding: the codec, or [`Raw`](gradwire_codecs::Raw).
     pub message: Message,
     /// The codec, if it is coded.
     pub coding: Coding,
@@ -183,7 +183,7 @@ impl Link {
         self.rank
     }
 
-    /// How many ranks there are.
+    /// The number of ranks.
     #[must_use]
     pub const fn ranks(&self) -> usize {
         self.ranks
@@ -493,7 +493,7 @@ impl Link {
         }
     }
 
-    /// What left this rank since it connected.
+    /// The traffic that left this rank since it connected.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
         *self.traffic.lock().unwrap_or_else(PoisonError::into_inner)

@@ -42,7 +42,7 @@ impl Random {
     }
 }
 
-/// What a rank does, one after the other.
+/// The tasks of a rank, one after the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Task {
     Exchange,
@@ -53,7 +53,7 @@ enum Task {
 
 const TASKS: [Task; 5] = [Task::Exchange, Task::Exchange, Task::Vote, Task::Compare, Task::Close];
 
-/// What goes wrong with a rank.
+/// A fault of a rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
     /// Its connections end.
@@ -225,7 +225,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// What a run is of.
+/// The setting of a run.
 struct Scenario<'s> {
     plan: &'s str,
     ranks: usize,
@@ -234,7 +234,7 @@ struct Scenario<'s> {
     stalls: Option<(Rank, usize)>,
 }
 
-/// What became of a run.
+/// The outcome of a run.
 struct Outcome {
     steps: usize,
     /// The tasks that the lost rank had begun.

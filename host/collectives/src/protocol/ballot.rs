@@ -18,7 +18,7 @@ pub(super) struct Ballot {
     votes: BTreeMap<Rank, Vote>,
 }
 
-/// How far this rank is with the next sum.
+/// This rank's progress with the next sum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Idle,
@@ -28,7 +28,7 @@ enum State {
     Cast,
 }
 
-/// What a vote changes.
+/// The consequence of a vote.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Count {
     /// Others have not voted.

@@ -1,4 +1,4 @@
-//! What goes into the protocol, beside bytes and time, and what comes out.
+//! Commands, which go into the protocol beside bytes and time, and events, which come out.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub struct Endpoint {
     pub outgoing: bool,
 }
 
-/// What one exchange may receive.
+/// Messages that an exchange may receive.
 #[derive(Clone, Debug)]
 pub struct Expect {
     /// The number of the exchange, from 1.
@@ -29,7 +29,7 @@ pub struct Expect {
     pub layout: u64,
     /// Values of the buffer.
     pub values: u64,
-    /// Who decides when a big message leaves.
+    /// The order of big messages.
     pub order: Order,
     /// Jobs, as the plan orders them.
     pub jobs: Vec<ExpectJob>,
@@ -37,7 +37,7 @@ pub struct Expect {
     pub messages: Vec<usize>,
 }
 
-/// What may come of one job.
+/// Messages that may come of one job.
 #[derive(Clone, Debug)]
 pub struct ExpectJob {
     /// Strategy and codec.
@@ -48,7 +48,7 @@ pub struct ExpectJob {
     pub parts: Vec<(usize, usize)>,
 }
 
-/// What the exchange asks for.
+/// A command of the exchange.
 #[derive(Clone, Debug)]
 pub enum Command {
     /// An exchange begins.
@@ -86,7 +86,7 @@ pub enum Command {
     Vote {
         /// One more than the last that was voted about.
         number: u64,
-        /// What it has.
+        /// The chunks that it has.
         vote: Vote,
     },
     /// Messages of these ranks did not come in time.
@@ -102,7 +102,7 @@ pub enum Command {
     Close,
 }
 
-/// What the exchange is told.
+/// Something that the exchange has to know.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A message arrived.

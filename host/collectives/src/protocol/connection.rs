@@ -80,7 +80,7 @@ impl Connection {
         self.purpose == Purpose::Control
     }
 
-    /// What may leave now.
+    /// Bytes that may leave now.
     pub(super) fn ready(&self, turns: &Turns, at: ConnectionId) -> Vec<IoSlice<'_>> {
         let mut slices = Vec::with_capacity(MAX_SLICES.min(2 * self.out.len()));
         let mut turns = turns.order();

@@ -56,7 +56,7 @@ impl Framer {
         Self { purpose, state: NEW }
     }
 
-    /// Where the next bytes go. It is never empty.
+    /// The place for the next bytes. It is never empty.
     pub(super) fn room(&mut self) -> &mut [u8] {
         match &mut self.state {
             State::Head { bytes, at } => &mut bytes[*at..self.purpose.head_len()],
@@ -134,7 +134,7 @@ mod tests {
         Header { kind: Kind::Message(Format::Coded), len, plan: PlanName::new("ring q8"), ..Header::bye(7) }
     }
 
-    /// What comes of bytes in pieces of these lengths, in turn.
+    /// Frames of bytes that come in pieces of these lengths, in turn.
     fn frames(purpose: Purpose, mut bytes: &[u8], pieces: &[usize]) -> Vec<String> {
         let mut framer = Framer::new(purpose);
         let mut found = Vec::new();

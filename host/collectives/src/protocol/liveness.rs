@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 use crate::failure::{Failure, Weight, list};
 use crate::graph::Rank;
 
-/// How long rank 0 waits for a better cause than a closed connection.
+/// The time that rank 0 waits for a better cause than a closed connection.
 const GRACE: Duration = Duration::from_millis(300);
-/// How long a rank that leaves waits for the others to hear of it.
+/// The time that a rank which leaves waits for the others to hear of it.
 pub(super) const FAREWELL: Duration = Duration::from_secs(2);
 /// The longest that ranks wait to agree on a cause.
 const MAX_EXPLANATION: Duration = Duration::from_secs(10);
 
-/// How long a rank that reported a failure waits for what rank 0 makes of it, and rank 0 for all to hear of it, in a job with this
+/// The time that a rank which reported a failure waits for what rank 0 makes of it, and rank 0 for all to hear of it, in a job with this
 /// timeout. A rank that closes its connections before others have heard is taken for the cause. A rank that is stopped hears nothing, so
 /// all others wait so long for it: never more than some seconds.
 pub(crate) fn explanation(timeout: Duration) -> Duration {
@@ -31,7 +31,7 @@ pub(super) struct Liveness {
     suspect: Option<(Failure, Instant)>,
 }
 
-/// What is known of a rank.
+/// Signs of life of a rank.
 struct Signs {
     /// When it was heard of by control.
     heard: Instant,

@@ -57,7 +57,7 @@ const DISCARD: usize = 1 << 16;
 /// One end of a connection, by its place in what [`Protocol::new`] is given.
 pub type ConnectionId = usize;
 
-/// What the protocol is doing.
+/// A phase of the protocol.
 enum Phase {
     /// It exchanges.
     Open,
@@ -95,7 +95,7 @@ pub struct Protocol {
     ballot: Ballot,
     requests: Requests,
     phase: Phase,
-    /// Where bytes go that nobody wants any more.
+    /// A place for bytes that nobody wants any more.
     discard: Vec<u8>,
     events: VecDeque<Event>,
 }
@@ -179,7 +179,7 @@ impl Protocol {
         }
     }
 
-    /// Where the next bytes of this connection go; `None` if they have to wait. It is never empty.
+    /// The place for the next bytes of this connection; `None` if they have to wait. It is never empty.
     pub fn room(&mut self, at: ConnectionId) -> Option<&mut [u8]> {
         if !self.wants_bytes(at) {
             return None;
@@ -250,7 +250,7 @@ impl Protocol {
             .is_some_and(|out| out.leaves == Leaves::AtOnce || self.turns.is_next(at))
     }
 
-    /// What may leave on this connection now, many messages at once.
+    /// Bytes that may leave on this connection now, of many messages at once.
     #[must_use]
     pub fn poll_transmit(&self, at: ConnectionId) -> Vec<IoSlice<'_>> {
         self.connections[at].ready(&self.turns, at)
@@ -312,7 +312,7 @@ impl Protocol {
         }
     }
 
-    /// What the exchange has to be told next.
+    /// The next event for the exchange.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
@@ -434,7 +434,7 @@ impl Protocol {
     }
 }
 
-/// What leaves.
+/// Frames that leave.
 impl Protocol {
     /// Puts a frame into the queue of a control connection.
     fn control(&mut self, to: Rank, frame: &Control) {

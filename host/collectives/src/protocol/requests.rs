@@ -1,9 +1,9 @@
-//! What rank 1 asks a server to do, as it arrives: in parts, and perhaps before the server has done what was asked before.
+//! Requests of rank 1 to a server, as they arrive: in parts, and perhaps before the server has served the one before.
 
 /// The most bytes of a request. Of all requests that the server has not begun to do, there are twice as many at most.
 pub const MAX_REQUEST: usize = 1 << 24;
 
-/// What a request costs beside its bytes.
+/// Bytes that a request costs beside its own.
 const OVERHEAD: usize = 64;
 
 /// Requests under way.

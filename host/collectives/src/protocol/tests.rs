@@ -86,7 +86,7 @@ fn failure(protocol: &mut Protocol, mut now: Instant) -> Failure {
     panic!("a thousand timeouts without an end")
 }
 
-/// What one of two ranks is told, and how many messages it takes, if the other one sends these bytes, in pieces of this length, and then
+/// Returns the failure of one of two ranks, and how many messages it takes, if the other one sends these bytes, in pieces of this length, and then
 /// closes its connections.
 fn told_in_pieces(rank: Rank, data: &[u8], control: &[u8], piece: usize) -> (String, usize) {
     let (mut protocol, now) =

@@ -10,7 +10,7 @@ use crate::graph::Rank;
 use crate::header::Control;
 use crate::plan::Order;
 
-/// What the coordinator gathers for one link, and for how long at most.
+/// Bytes that the coordinator gathers for one link, and the longest time.
 const ENOUGH: u64 = 1 << 18;
 const PATIENCE: Duration = Duration::from_micros(500);
 /// Messages that may wait for the coordinator, so that no rank fills rank 0's memory.

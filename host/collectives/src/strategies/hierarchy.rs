@@ -3,7 +3,7 @@
 use super::{message, pass_along, pass_from, sum_along, sum_at};
 use crate::graph::{Format, Op, Rank};
 
-/// How a hierarchy sums, within groups and between them.
+/// The sums of a hierarchy, within groups and between them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Between {
     /// Rings of rings.

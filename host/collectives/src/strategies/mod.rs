@@ -37,7 +37,7 @@ pub enum Strategy {
     Hierarchy {
         /// Ranks of a group, which have neighbouring ranks.
         group: usize,
-        /// What sums within groups and between them.
+        /// The sums within groups and between them.
         between: Between,
     },
     /// [`butterfly`].
@@ -53,7 +53,7 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    /// How to write each of them.
+    /// The text of each of them.
     pub const USAGE: &str =
         "ring, servers[:S], hierarchy:GROUP[:servers], butterfly, halving-doubling, all-gather";
 
@@ -221,7 +221,7 @@ fn pass_along(ops: &mut Vec<Op>, ring: &[Rank], me: Rank, owner: usize, message:
     }
 }
 
-/// Where `me`, the one before and the one behind are in a ring.
+/// The places of `me`, the one before and the one behind in a ring.
 fn neighbours(ring: &[Rank], me: Rank) -> (usize, usize, usize) {
     let at = ring.iter().position(|&rank| rank == me).expect("a rank of the ring");
     (at, (at + ring.len() - 1) % ring.len(), (at + 1) % ring.len())

@@ -70,7 +70,7 @@ pub(crate) struct Ranks {
     pub(crate) dropped: Vec<Vec<f32>>,
 }
 
-/// Where a tensor's partition is.
+/// The place of a tensor's partition.
 pub(crate) fn range(values: usize, partitions: usize, partition: usize) -> std::ops::Range<usize> {
     values * partition / partitions..values * (partition + 1) / partitions
 }
@@ -132,7 +132,7 @@ pub(crate) fn sum(vectors: &[Vec<f32>], at: usize) -> (f64, f64) {
     })
 }
 
-/// How far sums in `f32` of terms with this magnitude in all may be from the sum in `f64`.
+/// The most that sums in `f32` of terms with this magnitude in all may be from the sum in `f64`.
 pub(crate) fn rounding(ranks: usize, size: f64) -> f64 {
     (ranks + 3) as f64 * f64::from(f32::EPSILON) * size + 1e-38
 }

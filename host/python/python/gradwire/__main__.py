@@ -120,7 +120,7 @@ def _optimizer(arguments: argparse.Namespace) -> tuple[float, float, list[float]
 
 
 def _token(path: str) -> str:
-    """What the file has; if there is none, a new token that only its owner can read."""
+    """Returns the token of the file; if there is none, a new token that only its owner can read."""
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:

@@ -1,4 +1,4 @@
-"""Where ranks of a job reach each other."""
+"""Addresses at which ranks of a job reach each other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REMEDY_OF_SERVER = "give State(server=...) an address that all hosts reach"
 
 
 def own(advertised: str | None) -> tuple[IP, str]:
-    """Where other ranks reach this host, and what says so: the link's argument, a variable, or the way to the master."""
+    """Returns the address at which other ranks reach this host, and what says so: the link's argument, a variable, or the way to the master."""
     if advertised:
         return _resolved(advertised), f"Link(address={advertised!r})"
     for variable in ("GRADWIRE_IFNAME", "GLOO_SOCKET_IFNAME"):
@@ -35,7 +35,7 @@ def own(advertised: str | None) -> tuple[IP, str]:
 
 
 def network() -> str:
-    """What processes have in common if a loopback address is the same to them: the kernel that runs, and the network namespace."""
+    """Returns what processes have in common if a loopback address is the same to them: the kernel that runs, and the network namespace."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return f"{file.read().strip()} {os.stat('/proc/self/ns/net').st_ino}"
@@ -44,7 +44,7 @@ def network() -> str:
 
 
 def unreachable(address: IP, networks: list[str], hosts: list[str]) -> str | None:
-    """What is wrong if rank 0 advertises this address; `networks` and `hosts` are the ranks'."""
+    """Returns what is wrong if rank 0 advertises this address; `networks` and `hosts` are the ranks'."""
     others = [rank for rank, network in enumerate(networks) if network != networks[0]]
     if not others or not (address.is_loopback or address.is_unspecified):
         return None

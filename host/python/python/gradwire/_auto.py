@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 
 PLANS = {"f32": 1.0, "q8": 1.0, "bounded:6": 1.05, "low-rank:16": 1.1, "low-rank:8": 1.25}
-"""What is tried, and by how many times the iterations of f32 a model may need with it (docs/training.md)."""
+"""The plans that are tried, and by how many times the iterations of f32 a model may need with it (docs/training.md)."""
 TRIAL = 4
 """Iterations of a trial. The first one begins with iteration 4: DDP has rebuilt its buckets then. A pause at one rank makes two iterations
 longer: the one that ends with it there, and the next one at the others, which wait. So a trial with one pause has undisturbed iterations."""
@@ -18,7 +18,7 @@ WORTH = 0.95
 
 
 def plan(iteration: int) -> str:
-    """What the trials' iteration of this number, from 0, is exchanged by."""
+    """Returns the plan of the trials' iteration of this number, from 0."""
     return list(PLANS)[iteration // TRIAL % len(PLANS)]
 
 

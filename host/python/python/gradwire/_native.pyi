@@ -11,10 +11,10 @@ class Error(RuntimeError):
     reporter: int | None
     """The rank that saw why; None if nothing was exchanged yet, or if a server saw it."""
     cause: str | None
-    """What that rank saw, with the rank of who is to blame."""
+    """The cause as that rank saw it, with the rank that is to blame."""
 
 class Plan:
-    """How gradients are exchanged: what `State(plan=...)` takes, read once."""
+    """A plan: what `State(plan=...)` takes, read once."""
 
     def __init__(self, text: str) -> None:
         """Reads the short form, such as "low-rank:8". ValueError if there is no such plan."""

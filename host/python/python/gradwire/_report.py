@@ -16,7 +16,7 @@ class Report:
     rank: int
     """This rank."""
     ranks: int
-    """How many ranks there are."""
+    """The number of ranks."""
     iterations: int
     """Backward passes with an exchange."""
     values: int
@@ -32,7 +32,7 @@ class Report:
 
     @property
     def ratio(self) -> float:
-        """How many times as many bytes a ring of f32 would have sent."""
+        """The bytes that a ring of f32 would have sent, divided by those sent."""
         return 8 * (self.ranks - 1) / self.ranks * self.values / self.sent_bytes if self.sent_bytes else 1.0
 
     def __str__(self) -> str:

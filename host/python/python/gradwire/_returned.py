@@ -1,4 +1,4 @@
-"""What the server's optimizer returned, until the script's optimizer takes it."""
+"""The answer of a server's optimizer, until the script's optimizer takes it."""
 
 from __future__ import annotations
 
