@@ -1,7 +1,8 @@
-//! Checks what a rank makes of any bytes from its peers: it neither panics nor waits for ever, and keeps no more than its layout.
+//! Checks what a rank makes of any bytes from its peers: it neither panics nor waits for ever, and
+//! keeps no more than its layout.
 //!
-//! An input is a job (four bytes: ranks, this rank, order, flags), and then steps. The low four bits of a step's first byte are its kind,
-//! the high ones the connection:
+//! An input is a job (four bytes: ranks, this rank, order, flags), and then steps. The low four
+//! bits of a step's first byte are its kind, the high ones the connection:
 //!
 //! | kind | then | what happens |
 //! |---|---|---|
@@ -71,7 +72,8 @@ struct Rank {
     sequence: u64,
     active: bool,
     compares: bool,
-    /// Sums in the network that were voted about, and whether this rank has voted about the next one.
+    /// Sums in the network that were voted about, and whether this rank has voted about the next
+    /// one.
     decided: u64,
     votes: bool,
     /// By rank: messages of this exchange that arrived.
@@ -294,7 +296,8 @@ impl Rank {
             self.look();
         }
         assert!(self.protocol.is_closed(), "it waits for ever");
-        // A byte that arrives makes no more than a broadcast of votes, and so many answers wait at most.
+        // A byte that arrives makes no more than a broadcast of votes, and so many answers wait at
+        // most.
         let broadcast = self.ranks * (16 + 18 * self.ranks);
         let failure = self.ranks * 5000;
         let most = self.own + (self.input / 8 + 1) * broadcast.min(MAX_ANSWERS) + 8 * self.pings + failure;

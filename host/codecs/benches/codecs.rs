@@ -1,7 +1,8 @@
-//! Each codec's two directions beside `memcpy`, in bytes of gradient a second, for 225,000 values: what a second-level cache holds.
+//! Each codec's two directions beside `memcpy`, in bytes of gradient a second, for 225,000 values:
+//! what a second-level cache holds.
 //!
-//! `cargo bench -p gradwire-codecs -- 3lc` runs a part. `examples/speeds.rs` prints a table of the best of many interleaved rounds, which
-//! stands more on a machine with neighbours.
+//! `cargo bench -p gradwire-codecs -- 3lc` runs a part. `examples/speeds.rs` prints a table of the
+//! best of many interleaved rounds, which stands more on a machine with neighbours.
 
 use std::hint::black_box;
 

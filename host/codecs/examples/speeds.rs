@@ -1,7 +1,9 @@
-//! Speeds of codecs, beside `memcpy` in the same run: `cargo run --release -p gradwire-codecs --example speeds [CODEC...]`.
+//! Speeds of codecs, beside `memcpy` in the same run: `cargo run --release -p gradwire-codecs
+//! --example speeds [CODEC...]`.
 //!
-//! A round times each piece of work once, one after the other, so what disturbs the machine disturbs all of them. The table has the best
-//! of many rounds, in GB/s of gradient and as a part of `memcpy`.
+//! A round times each piece of work once, one after the other, so what disturbs the machine
+//! disturbs all of them. The table has the best of many rounds, in GB/s of gradient and as a part
+//! of `memcpy`.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

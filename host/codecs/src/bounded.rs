@@ -15,7 +15,8 @@ pub struct Bounded {
 }
 
 impl Bounded {
-    /// The bound is `2^-bits` of the power of two that is not above the largest finite magnitude; 1 to 13.
+    /// The bound is `2^-bits` of the power of two that is not above the largest finite magnitude; 1
+    /// to 13.
     #[must_use]
     pub const fn new(bits: u32) -> Option<Self> {
         if matches!(bits, 1..=13) { Some(Self { bits: bits as i8 }) } else { None }

@@ -6,15 +6,18 @@ use crate::factors::Shape;
 
 /// Turns a tensor of gradients into a message, and adds what a message says to a sum.
 ///
-/// A codec is a handful of parameters. It owns no memory: what a tensor must keep from one iteration to the next lives in
-/// slices of the caller, one pair for each tensor and direction:
+/// A codec is a handful of parameters. It owns no memory: what a tensor must keep from one
+/// iteration to the next lives in slices of the caller, one pair for each tensor and direction:
 ///
-/// * `acc`, one `f32` a value: the residual. Before `encode` the caller lets [`give`](Self::give) add the new gradient.
-///   After `encode`, `acc` holds what this message lost. So *given = delivered + residual* at any time, to rounding.
-/// * `state`, [`state_len`](Self::state_len) `f32`s: whatever else the codec keeps, such as a momentum. **All zeros is a new
-///   state**, so whoever loads a checkpoint without a state starts with zeros.
+/// * `acc`, one `f32` a value: the residual. Before `encode` the caller lets [`give`](Self::give)
+///   add the new gradient. After `encode`, `acc` holds what this message lost. So *given =
+///   delivered + residual* at any time, to rounding.
+/// * `state`, [`state_len`](Self::state_len) `f32`s: whatever else the codec keeps, such as a
+///   momentum. **All zeros is a new state**, so whoever loads a checkpoint without a state starts
+///   with zeros.
 ///
-/// Both are plain `f32`s without addresses or sizes in them, so a checkpoint may store them as they are.
+/// Both are plain `f32`s without addresses or sizes in them, so a checkpoint may store them as they
+/// are.
 ///
 /// Messages say neither their codec nor their number of values: whoever sends them says both.
 pub trait Codec {
@@ -27,24 +30,26 @@ pub trait Codec {
         0
     }
 
-    /// The momentum that the codec puts on gradients in [`give`](Self::give), because the optimizer behind it has none; 0 for most. Whoever
-    /// sends some tensors without this codec owes them the same momentum.
+    /// The momentum that the codec puts on gradients in [`give`](Self::give), because the optimizer
+    /// behind it has none; 0 for most. Whoever sends some tensors without this codec owes them the
+    /// same momentum.
     fn momentum(&self) -> f32 {
         0.0
     }
 
     /// Is it right to keep what a message lost, and to add it to the next gradient?
     ///
-    /// If not, the caller sets `acc` to zeros after `encode`. Codecs whose error has the mean zero need no feedback, and
-    /// their papers use none.
+    /// If not, the caller sets `acc` to zeros after `encode`. Codecs whose error has the mean zero
+    /// need no feedback, and their papers use none.
     fn feeds_back(&self) -> bool {
         true
     }
 
     /// The matrix and the rank, if the codec makes two thin factors of a tensor.
     ///
-    /// Processes may then exchange the factors one after the other, each as a sum of all processes', as [`Shape`] says. That is
-    /// better than to add up the processes' products, each of which has factors of its own.
+    /// Processes may then exchange the factors one after the other, each as a sum of all
+    /// processes', as [`Shape`] says. That is better than to add up the processes' products, each
+    /// of which has factors of its own.
     fn shape(&self, n: usize) -> Option<Shape> {
         _ = n;
         None
@@ -52,8 +57,9 @@ pub trait Codec {
 
     /// Adds a new gradient to the residual.
     ///
-    /// A codec that corrects momentum adds a velocity instead of the gradient. So `give` is for the point where gradients
-    /// come in; an aggregator adds its inputs to `acc` by [`merge`](Self::merge).
+    /// A codec that corrects momentum adds a velocity instead of the gradient. So `give` is for the
+    /// point where gradients come in; an aggregator adds its inputs to `acc` by
+    /// [`merge`](Self::merge).
     ///
     /// # Panics
     /// `gradient` and `acc` differ in length, or `state` has another length than `state_len` says.
@@ -66,19 +72,23 @@ pub trait Codec {
         }
     }
 
-    /// Writes a message of `acc` to the start of `out`, leaves in `acc` what the message lost, and returns the message's length.
+    /// Writes a message of `acc` to the start of `out`, leaves in `acc` what the message lost, and
+    /// returns the message's length.
     ///
-    /// The same `acc`, `state` and `seed` make the same bytes on every processor. Where values are not finite, the message
-    /// says so, at least of as many as it has room for, and nothing of any of them is kept as residual.
+    /// The same `acc`, `state` and `seed` make the same bytes on every processor. Where values are
+    /// not finite, the message says so, at least of as many as it has room for, and nothing of any
+    /// of them is kept as residual.
     ///
     /// # Panics
     /// `out` is shorter than `bound` says, or `state` has another length than `state_len` says.
     fn encode(&self, acc: &mut [f32], state: &mut [f32], seed: u64, out: &mut [u8]) -> usize;
 
-    /// Adds the values of the message at the start of `src` to `sum`, and returns the message's length.
+    /// Adds the values of the message at the start of `src` to `sum`, and returns the message's
+    /// length.
     ///
     /// # Errors
-    /// `src` does not start with a message of `sum.len()` values; `sum` is then untouched. No `src` makes it panic.
+    /// `src` does not start with a message of `sum.len()` values; `sum` is then untouched. No `src`
+    /// makes it panic.
     fn merge(&self, src: &[u8], sum: &mut [f32]) -> Result<usize, Malformed>;
 }
 

@@ -6,10 +6,12 @@ use crate::codec::{Codec, Malformed};
 use crate::named::{Args, Named};
 use crate::ops::{concat, extract, share, sort, sparse_len, worth};
 
-/// Deep gradient compression: the `percent` largest of the values as they are; all others are kept as residual.
+/// Deep gradient compression: the `percent` largest of the values as they are; all others are kept
+/// as residual.
 ///
-/// With a momentum it sends velocities in place of gradients (momentum correction), and where a value was sent, its velocity starts again
-/// from zero (factor masking). The optimizer then has no momentum of its own.
+/// With a momentum it sends velocities in place of gradients (momentum correction), and where a
+/// value was sent, its velocity starts again from zero (factor masking). The optimizer then has no
+/// momentum of its own.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Dgc {
     percent: f64,
@@ -17,7 +19,8 @@ pub struct Dgc {
 }
 
 impl Dgc {
-    /// Sends `percent` of the values, above 0 and at most 100. The momentum is at least 0 and below 1; 0 is none, and needs no state.
+    /// Sends `percent` of the values, above 0 and at most 100. The momentum is at least 0 and below
+    /// 1; 0 is none, and needs no state.
     #[must_use]
     pub fn new(percent: f64, momentum: f32) -> Option<Self> {
         let good = percent > 0.0 && percent <= 100.0 && (0.0..1.0).contains(&momentum);

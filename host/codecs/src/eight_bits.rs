@@ -4,7 +4,8 @@ use crate::codec::{Codec, Malformed};
 use crate::named::{Args, Named};
 use crate::ops::{Blocks, concat, extract, lost, map, peak, round};
 
-/// A block's largest magnitude is 127; each value becomes the nearest of the 255 whole numbers around 0.
+/// A block's largest magnitude is 127; each value becomes the nearest of the 255 whole numbers
+/// around 0.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct EightBits {
     /// Which values share a scale.

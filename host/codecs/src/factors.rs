@@ -1,7 +1,7 @@
 //! PowerSGD's arithmetic: a tensor as a matrix M, and two thin factors P and Q with M near P Qᵀ.
 //!
-//! Every sum is made in the same order on every processor, without fused operations, so replicas that are given the same
-//! factors make the same bits.
+//! Every sum is made in the same order on every processor, without fused operations, so replicas
+//! that are given the same factors make the same bits.
 
 use core::iter::zip;
 
@@ -12,15 +12,20 @@ const TILE: usize = 512;
 /// The largest rank.
 pub const MAX_RANK: usize = 32;
 
-/// A tensor as a matrix, row by row, and the rank of its factors. Where the last row is not full, zeros are meant.
+/// A tensor as a matrix, row by row, and the rank of its factors. Where the last row is not full,
+/// zeros are meant.
 ///
-/// Factors are stored one rank after the other: P as `rank` times `rows` values, Q as `rank` times `cols`. Processes exchange them so:
+/// Factors are stored one rank after the other: P as `rank` times `rows` values, Q as `rank` times
+/// `cols`. Processes exchange them so:
 ///
-/// 1. [`start`](Self::start) Q, which all processes have alike; [`left`](Self::left) makes each process's P of M and Q.
+/// 1. [`start`](Self::start) Q, which all processes have alike; [`left`](Self::left) makes each
+///    process's P of M and Q.
 /// 2. The processes add up their P; each [`orthonormalise`](Self::orthonormalise)s the sum.
-/// 3. [`right`](Self::right) makes each process's Q of M and P. The processes make the mean of their Q.
-/// 4. [`subtract`](Self::subtract) of its own P Qᵀ leaves a rank its residual; the [`product`](Self::product) of P and the
-///    mean Q is everybody's result. That Q is where the next iteration starts.
+/// 3. [`right`](Self::right) makes each process's Q of M and P. The processes make the mean of
+///    their Q.
+/// 4. [`subtract`](Self::subtract) of its own P Qᵀ leaves a rank its residual; the
+///    [`product`](Self::product) of P and the mean Q is everybody's result. That Q is where the
+///    next iteration starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
     /// Rows.
@@ -45,7 +50,8 @@ impl Shape {
     }
 }
 
-/// A shape's arithmetic as plain loops. [`Shape`] has the same functions for everybody, compiled for what processors have.
+/// A shape's arithmetic as plain loops. [`Shape`] has the same functions for everybody, compiled
+/// for what processors have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plain(pub Shape);
 
@@ -125,7 +131,8 @@ impl Plain {
         );
     }
 
-    /// Calls `with` for each value of M and P Qᵀ. `p` gives a value by row and rank; `q` fills a part of a rank, from a column on.
+    /// Calls `with` for each value of M and P Qᵀ. `p` gives a value by row and rank; `q` fills a
+    /// part of a rank, from a column on.
     #[inline(always)]
     pub(crate) fn each(
         &self,

@@ -1,8 +1,9 @@
 //! The same code, compiled for what processors have.
 //!
-//! Codecs are plain loops, which compilers turn into vector instructions, but only into those that the target promises: SSE2 on any x86-64. So each
-//! codec is compiled twice more, for AVX2 and for AVX-512, and what runs depends on the processor. No instruction fuses or reorders
-//! sums of `f32`, so all three make the same bytes; tests/definitions.rs compares them.
+//! Codecs are plain loops, which compilers turn into vector instructions, but only into those that
+//! the target promises: SSE2 on any x86-64. So each codec is compiled twice more, for AVX2 and for
+//! AVX-512, and what runs depends on the processor. No instruction fuses or reorders sums of `f32`,
+//! so all three make the same bytes; tests/definitions.rs compares them.
 #![allow(unsafe_code)]
 
 use crate::codec::{Codec, Malformed};
@@ -19,8 +20,9 @@ cpufeatures::new!(
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fast<C>(pub(crate) C);
 
-/// A function that calls another one of the same name, compiled for each of the processors. That one is `#[inline(always)]`, and so is
-/// all that it calls in a loop: only what is inlined gets the instructions of its caller.
+/// A function that calls another one of the same name, compiled for each of the processors. That
+/// one is `#[inline(always)]`, and so is all that it calls in a loop: only what is inlined gets the
+/// instructions of its caller.
 macro_rules! for_each_processor {
     (
         $(#[$doc:meta])*
@@ -40,11 +42,13 @@ macro_rules! for_each_processor {
                     plain.$name($($arg),*)
                 }
                 if has_avx512::get() {
-                    // SAFETY: the processor and the system have all features that the function asks for.
+                    // SAFETY: the processor and the system have all features that the function asks
+                    // for.
                     return unsafe { avx512(&$plain, $($arg),*) };
                 }
                 if has_avx2::get() {
-                    // SAFETY: the processor and the system have all features that the function asks for.
+                    // SAFETY: the processor and the system have all features that the function asks
+                    // for.
                     return unsafe { avx2(&$plain, $($arg),*) };
                 }
             }
@@ -87,8 +91,9 @@ impl<C: Codec> Codec for Fast<C> {
 
 impl Shape {
     for_each_processor! {
-        /// Prepares Q for an iteration: each rank is multiplied by the power of two that brings its largest magnitude to 1 or more and below
-        /// 2, and one that is all zeros becomes numbers between -1 and 1, the same for everybody.
+        /// Prepares Q for an iteration: each rank is multiplied by the power of two that brings its
+        /// largest magnitude to 1 or more and below 2, and one that is all zeros becomes numbers
+        /// between -1 and 1, the same for everybody.
         pub fn start(&self as Plain(*self) => Plain, q: &mut [f32])
     }
     for_each_processor! {
@@ -96,8 +101,8 @@ impl Shape {
         pub fn left(&self as Plain(*self) => Plain, m: &[f32], q: &[f32], p: &mut [f32])
     }
     for_each_processor! {
-        /// Makes the ranks of P vectors of length 1 that are orthogonal to each other, by Gram and Schmidt's method in `f64`. A rank
-        /// that the others already hold becomes zeros.
+        /// Makes the ranks of P vectors of length 1 that are orthogonal to each other, by Gram and
+        /// Schmidt's method in `f64`. A rank that the others already hold becomes zeros.
         pub fn orthonormalise(&self as Plain(*self) => Plain, p: &mut [f32])
     }
     for_each_processor! {

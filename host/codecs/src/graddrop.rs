@@ -4,8 +4,8 @@ use crate::codec::{Codec, Malformed};
 use crate::named::{Args, Named};
 use crate::ops::{Place, Random, concat, extract, share, sort, sparse_len, worth};
 
-/// GradDrop: drops `percent` of the values, those below a threshold that a sample of 1,024 values gives; at most twice as many as
-/// that leaves are sent.
+/// GradDrop: drops `percent` of the values, those below a threshold that a sample of 1,024 values
+/// gives; at most twice as many as that leaves are sent.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct GradDrop {
     percent: f64,

@@ -4,8 +4,8 @@ use crate::codec::{Codec, Malformed};
 use crate::named::{Args, Named};
 use crate::ops::lost;
 
-/// Half precision, rounded to the nearest, ties to even, little-endian. A finite value beyond 65,504 becomes 65,504 with
-/// its sign, and what that lost is kept as residual like any other loss.
+/// Half precision, rounded to the nearest, ties to even, little-endian. A finite value beyond
+/// 65,504 becomes 65,504 with its sign, and what that lost is kept as residual like any other loss.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Half;
 
@@ -43,7 +43,8 @@ const MOST: (u32, u32) = (0x477f_e000, 0x7bff);
 fn to_half(value: f32) -> u16 {
     let sign = value.to_bits() >> 16 & 0x8000;
     let magnitude = value.to_bits() & 0x7fff_ffff;
-    // Beside 0.5, an f32 counts in the steps of the smallest halves: the addition rounds as it should.
+    // Beside 0.5, an f32 counts in the steps of the smallest halves: the addition rounds as it
+    // should.
     let subnormal = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
     let even = magnitude >> 13 & 1;
     let normal = magnitude.wrapping_sub(112 << 23).wrapping_add(0xfff + even) >> 13;
@@ -58,7 +59,8 @@ fn to_half(value: f32) -> u16 {
 fn from_half(half: u16) -> f32 {
     let sign = u32::from(half & 0x8000) << 16;
     let bits = u32::from(half & 0x7fff) << 13;
-    // The exponent's bias is 15 in a half and 127 in an f32. Beside 2^-14, an f32 that ends in these bits counts in the steps of the smallest halves.
+    // The exponent's bias is 15 in a half and 127 in an f32. Beside 2^-14, an f32 that ends in
+    // these bits counts in the steps of the smallest halves.
     let normal = bits + (112 << 23);
     let subnormal = (f32::from_bits(bits + (113 << 23)) - f32::from_bits(113 << 23)).to_bits();
     let magnitude = if half & 0x7c00 == 0 { subnormal } else { normal };

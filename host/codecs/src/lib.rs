@@ -1,5 +1,5 @@
-//! Codecs for gradients, above the transport: both ends agree on one, whole tensors are coded, and what a message lost is
-//! kept and sent later.
+//! Codecs for gradients, above the transport: both ends agree on one, whole tensors are coded, and
+//! what a message lost is kept and sent later.
 //!
 //! No std, no allocation: every slice is the caller's. `docs/host-format.md` has the bytes.
 //!

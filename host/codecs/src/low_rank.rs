@@ -19,7 +19,8 @@ pub struct LowRank {
 }
 
 impl LowRank {
-    /// Of rank 1 to 32. Without `cols`, the matrix is as square as can be; best are the columns that the tensor has.
+    /// Of rank 1 to 32. Without `cols`, the matrix is as square as can be; best are the columns
+    /// that the tensor has.
     #[must_use]
     pub fn new(rank: u32, cols: Option<u32>) -> Option<Self> {
         let good = matches!(rank, 1..=MAX) && cols != Some(0);

@@ -27,7 +27,8 @@ pub struct Args {
 }
 
 impl Args {
-    /// The numbers of what follows the first colon, if anything does; `None` if they are no numbers or too many.
+    /// The numbers of what follows the first colon, if anything does; `None` if they are no numbers
+    /// or too many.
     #[must_use]
     pub fn parse(text: Option<&str>) -> Option<Self> {
         let mut args = Self { numbers: [0.0; MOST], count: 0 };

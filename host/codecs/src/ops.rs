@@ -1,8 +1,10 @@
-//! CompLL's seven operators, of which codecs are made: sort, filter, map, reduce, random, concat and extract.
+//! CompLL's seven operators, of which codecs are made: sort, filter, map, reduce, random, concat
+//! and extract.
 //!
-//! A codec reads like its paper: `reduce` finds a scale, `map` makes a code of each value, `concat` writes them, and
-//! [`Extract::unpack`] gives each code back. The operators work through slices in steps of fixed length, which compilers
-//! turn into vector instructions; that is why values are not passed one by one through iterators.
+//! A codec reads like its paper: `reduce` finds a scale, `map` makes a code of each value, `concat`
+//! writes them, and [`Extract::unpack`] gives each code back. The operators work through slices in
+//! steps of fixed length, which compilers turn into vector instructions; that is why values are not
+//! passed one by one through iterators.
 
 use core::iter::zip;
 use core::num::NonZeroU32;
@@ -54,8 +56,9 @@ impl Blocks {
 
 /// **reduce**: `fold` over all values, beginning with `start`.
 ///
-/// Sixteen results are made side by side, of the values 0, 16, 32, ..., of 1, 17, 33, ... and so on, and joined from the first to
-/// the last. Whoever needs the same bits must add in the same order.
+/// Sixteen results are made side by side, of the values 0, 16, 32, ..., of 1, 17, 33, ... and so
+/// on, and joined from the first to the last. Whoever needs the same bits must add in the same
+/// order.
 #[inline(always)]
 pub fn reduce<T: Copy>(values: &[f32], start: T, fold: impl Fn(T, f32) -> T, join: impl Fn(T, T) -> T) -> T {
     let mut lanes = [start; LANES];
@@ -71,12 +74,14 @@ pub fn reduce<T: Copy>(values: &[f32], start: T, fold: impl Fn(T, f32) -> T, joi
     lanes.into_iter().reduce(join).unwrap_or(start)
 }
 
-/// **reduce** to the largest whole number that `of` makes of a value, or 0. Any order gives the same one, so the compiler chooses it; sixteen
-/// at a time, as for sums, it gathered values that stand far apart, which took three times as long.
+/// **reduce** to the largest whole number that `of` makes of a value, or 0. Any order gives the
+/// same one, so the compiler chooses it; sixteen at a time, as for sums, it gathered values that
+/// stand far apart, which took three times as long.
 #[inline(always)]
 pub fn largest(values: &[f32], of: impl Fn(f32) -> i32) -> i32 {
     let mut most = 0;
-    // A loop, here and in `total`: an iterator's methods may become functions of their own, without their caller's instructions.
+    // A loop, here and in `total`: an iterator's methods may become functions of their own, without
+    // their caller's instructions.
     for value in values {
         most = most.max(of(*value));
     }
@@ -91,7 +96,8 @@ pub fn peak(values: &[f32]) -> f32 {
     if bits < INFINITE as i32 { f32::from_bits(bits as u32) } else { f32::NAN }
 }
 
-/// The sum of `part` of each value: by `reduce` in `f32` over 1,024 values, and these sums one after the other in `f64`.
+/// The sum of `part` of each value: by `reduce` in `f32` over 1,024 values, and these sums one
+/// after the other in `f64`.
 #[inline(always)]
 pub fn total(values: &[f32], part: impl Fn(f32) -> f32) -> f64 {
     let mut total = 0.0;
@@ -109,7 +115,8 @@ pub fn lost(value: f32, sent: f32) -> f32 {
     if lost.to_bits() & MAGNITUDE < INFINITE { lost } else { 0.0 }
 }
 
-/// The nearest whole number, ties to even, for magnitudes below 2^22: as a value, and its two's complement.
+/// The nearest whole number, ties to even, for magnitudes below 2^22: as a value, and its two's
+/// complement.
 #[must_use]
 #[inline(always)]
 pub fn round(value: f32) -> (f32, i32) {
@@ -119,7 +126,8 @@ pub fn round(value: f32) -> (f32, i32) {
     (shifted - ONES, shifted.to_bits().wrapping_sub(ONES.to_bits()) as i32)
 }
 
-/// The largest whole number that is not larger, for magnitudes below 2^22: as a value, and its two's complement.
+/// The largest whole number that is not larger, for magnitudes below 2^22: as a value, and its
+/// two's complement.
 #[must_use]
 #[inline(always)]
 pub fn floor(value: f32) -> (f32, i32) {
@@ -178,8 +186,9 @@ pub struct Place {
     pub larger: usize,
 }
 
-/// **sort**: what stands at `place` if values are sorted by magnitude, the largest (NaN) first. Nothing is moved: a place is
-/// found by counting 2,048 kinds of keys, three times, with fewer values each time.
+/// **sort**: what stands at `place` if values are sorted by magnitude, the largest (NaN) first.
+/// Nothing is moved: a place is found by counting 2,048 kinds of keys, three times, with fewer
+/// values each time.
 #[must_use]
 #[inline(always)]
 pub fn sort(values: &[f32], place: usize) -> Place {
@@ -215,7 +224,8 @@ pub fn filter(values: &[f32], key: u32) -> impl Iterator<Item = usize> + Clone +
     })
 }
 
-/// The place from which values are sent if they should be from `place` on: zeros never are, and if a value is not finite, only such ones.
+/// The place from which values are sent if they should be from `place` on: zeros never are, and if
+/// a value is not finite, only such ones.
 #[must_use]
 #[inline(always)]
 pub fn worth(values: &[f32], place: Place) -> Place {
@@ -240,7 +250,8 @@ pub fn sparse_len(n: usize, count: usize) -> usize {
     4 + numbers_len(index_bits(n), count) + 4 * count
 }
 
-/// **map**: makes a code of each value, given its index, and leaves in it what the code lost. For [`Concat::pack`].
+/// **map**: makes a code of each value, given its index, and leaves in it what the code lost. For
+/// [`Concat::pack`].
 pub struct Map<'a, F> {
     values: &'a mut [f32],
     code: F,
@@ -284,7 +295,8 @@ impl<'a> Concat<'a> {
         self.u32(if value.is_nan() { f32::NAN.to_bits() } else { value.to_bits() });
     }
 
-    /// Codes of 1, 2, 4 or 8 bits. The first stands in the lowest bits; unused bits of the last byte are zero.
+    /// Codes of 1, 2, 4 or 8 bits. The first stands in the lowest bits; unused bits of the last
+    /// byte are zero.
     #[inline(always)]
     pub fn pack<const BITS: usize>(
         &mut self,
@@ -327,9 +339,11 @@ impl<'a> Concat<'a> {
         out.next().into_iter().for_each(|byte| *byte = word as u8);
     }
 
-    /// Those values that `filter` keeps before and at `place`, of equal ones the first, at most `most`: their number, their indices, then
-    /// they themselves. Nothing of them stays in the residual, nor of a value that is not finite, whether there was room for it or not: else one
-    /// overflow would come again in as many messages as it needs. `sent` is told each index of these.
+    /// Those values that `filter` keeps before and at `place`, of equal ones the first, at most
+    /// `most`: their number, their indices, then they themselves. Nothing of them stays in the
+    /// residual, nor of a value that is not finite, whether there was room for it or not: else one
+    /// overflow would come again in as many messages as it needs. `sent` is told each index of
+    /// these.
     #[inline(always)]
     pub fn sparse(&mut self, values: &mut [f32], place: Place, most: usize, mut sent: impl FnMut(usize)) {
         let (width, mut equal) = (index_bits(values.len()), most - place.larger);
@@ -371,7 +385,8 @@ impl<'a> Concat<'a> {
         self.len == 0
     }
 
-    /// The room behind the fields, for a field whose length only its writer knows: see [`advance`](Self::advance).
+    /// The room behind the fields, for a field whose length only its writer knows: see
+    /// [`advance`](Self::advance).
     pub fn rest(&mut self) -> &mut [u8] {
         &mut self.out[self.len..]
     }
@@ -394,7 +409,8 @@ pub fn index_bits(n: usize) -> u32 {
     n.saturating_sub(1).checked_ilog2().map_or(0, |top| top + 1)
 }
 
-/// **extract**: reads fields from the start of a message, in the order in which `concat` wrote them.
+/// **extract**: reads fields from the start of a message, in the order in which `concat` wrote
+/// them.
 ///
 /// First [`need`](Self::need) as many bytes as the fields have: reading beyond them panics.
 #[derive(Clone, Copy, Debug)]
@@ -482,7 +498,8 @@ impl<'a> Extract<'a> {
     /// Adds values that [`Concat::sparse`] wrote to `sum`.
     ///
     /// # Errors
-    /// There are more than `most`, an index is not above the one before or not below the length of `sum`, or the field is cut short. `sum` is then untouched.
+    /// There are more than `most`, an index is not above the one before or not below the length of
+    /// `sum`, or the field is cut short. `sum` is then untouched.
     #[inline(always)]
     pub fn sparse(&mut self, sum: &mut [f32], most: usize) -> Result<(), Malformed> {
         self.need(4)?;
@@ -576,7 +593,8 @@ const fn every(lane: usize, bits: usize) -> u64 {
 #[inline(always)]
 fn squeeze<const BITS: usize>(codes: u64) -> u64 {
     if BITS == 1 {
-        // The product's highest byte has the codes' lowest bits: the bit of byte i moves by 56 - 7 * i, and no two meet.
+        // The product's highest byte has the codes' lowest bits: the bit of byte i moves by 56 - 7
+        // * i, and no two meet.
         return codes.wrapping_mul(0x0102_0408_1020_4080) >> 56;
     }
     let pairs = (codes | codes >> (8 - BITS)) & every(16, 2 * BITS);

@@ -1,7 +1,7 @@
 //! Codecs by their names, such as `3lc:1.5:1024`.
 //!
-//! There is no allocator, so a chosen codec is not a boxed object. It is a row of a table and some numbers. Each call makes the codec of
-//! these numbers again, which is a handful of comparisons.
+//! There is no allocator, so a chosen codec is not a boxed object. It is a row of a table and some
+//! numbers. Each call makes the codec of these numbers again, which is a handful of comparisons.
 
 use core::fmt;
 

@@ -4,8 +4,8 @@ use crate::codec::{Codec, Malformed};
 use crate::named::{Args, Named};
 use crate::ops::{Random, concat, extract, floor, lost, map, peak, reduce};
 
-/// Steps of equal size from the smallest to the largest value. A value becomes the step below or above it by chance, so that its mean is
-/// right; there is no need for feedback.
+/// Steps of equal size from the smallest to the largest value. A value becomes the step below or
+/// above it by chance, so that its mean is right; there is no need for feedback.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct TernGrad {
     bits: u32,

@@ -8,10 +8,11 @@ use crate::codec::{Codec, Malformed};
 use crate::named::{Args, Named};
 use crate::ops::{Blocks, concat, extract, lost, peak};
 
-/// Of each value -1, 0 or 1 times a scale, which is `multiplier` times a block's largest magnitude; five values to a byte; runs of bytes of
-/// zeros are one byte.
+/// Of each value -1, 0 or 1 times a scale, which is `multiplier` times a block's largest magnitude;
+/// five values to a byte; runs of bytes of zeros are one byte.
 ///
-/// With feedback, residuals reach half the scale, and the scale grows with them: about 2 gradients at a multiplier of 1, 14 at 1.75.
+/// With feedback, residuals reach half the scale, and the scale grows with them: about 2 gradients
+/// at a multiplier of 1, 14 at 1.75.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ThreeLc {
     multiplier: f32,
@@ -30,7 +31,8 @@ const ZEROS: u8 = 121;
 const RUN: u8 = 243;
 /// Bytes of zeros in the longest run.
 const LONGEST: u8 = 14;
-/// Groups in the ring that `merge` expands codes into: a plane's worth of codes for the longest runs fills 14, and 2 may be waiting.
+/// Groups in the ring that `merge` expands codes into: a plane's worth of codes for the longest
+/// runs fills 14, and 2 may be waiting.
 const RING: usize = 16;
 
 impl ThreeLc {
@@ -40,8 +42,9 @@ impl ThreeLc {
         (1.0..2.0).contains(&multiplier).then_some(Self { multiplier, blocks })
     }
 
-    /// Calls `part` for the planes of a group of `len` values that begins at value `at` of `n`; a plane is cut where a block ends. A
-    /// part's values are given as counted from `at`, and so are its plane, block and first byte.
+    /// Calls `part` for the planes of a group of `len` values that begins at value `at` of `n`; a
+    /// plane is cut where a block ends. A part's values are given as counted from `at`, and so are
+    /// its plane, block and first byte.
     #[inline(always)]
     fn parts(self, n: usize, at: usize, len: usize, mut part: impl FnMut(Range<usize>, usize, usize, usize)) {
         let (width, block) = (len.div_ceil(5), self.blocks.len(n));
@@ -74,12 +77,14 @@ fn bytes(n: usize) -> usize {
     n / GROUP * PLANE + (n % GROUP).div_ceil(5)
 }
 
-/// Adds to each code the digit of its value, -1, 0 or 1, `weight` times; leaves in the value what that lost.
+/// Adds to each code the digit of its value, -1, 0 or 1, `weight` times; leaves in the value what
+/// that lost.
 #[inline(always)]
 fn quantise(values: &mut [f32], scale: f32, weight: i32, codes: &mut [i32]) {
     // Where all is zero, and the scale too, nothing reaches infinity. Nothing ever reaches NaN.
     let half = if scale == 0.0 { f32::INFINITY } else { scale / 2.0 };
-    // NaN with a scale of NaN: then all of the block is sent as NaN, and nothing of it is kept as residual.
+    // NaN with a scale of NaN: then all of the block is sent as NaN, and nothing of it is kept as
+    // residual.
     let zero = scale * 0.0;
     each(values, codes, |value, code| {
         let (above, below) = (*value >= half, *value <= -half);
@@ -89,7 +94,8 @@ fn quantise(values: &mut [f32], scale: f32, weight: i32, codes: &mut [i32]) {
     });
 }
 
-/// Calls `with` for each value and its code. Most parts are whole planes, and a loop of known length is the faster one.
+/// Calls `with` for each value and its code. Most parts are whole planes, and a loop of known
+/// length is the faster one.
 #[inline(always)]
 fn each<T>(values: &mut [f32], codes: &mut [T], with: impl Fn(&mut f32, &mut T)) {
     match (values.as_chunks_mut::<PLANE>(), codes.first_chunk_mut::<PLANE>()) {
@@ -155,7 +161,8 @@ impl Codec for ThreeLc {
                 quantise(&mut group[values], scale(block), WEIGHTS[plane], &mut codes[first..]);
             });
             for code in &codes.map(|code| code as u8)[..count.div_ceil(5)] {
-                // A byte of zeros behind others makes their run longer, up to the longest. Chance decides; so no branch.
+                // A byte of zeros behind others makes their run longer, up to the longest. Chance
+                // decides; so no branch.
                 let longer = if zeros == LONGEST { 1 } else { zeros + 1 };
                 zeros = if *code == ZEROS { longer } else { 0 };
                 len += usize::from(zeros <= 1);
@@ -183,8 +190,9 @@ impl Codec for ThreeLc {
         }
         let scale = |block: usize| f32::from_le_bytes(scales[block]);
         let all_finite = (0..scales.len()).all(|block| scale(block).is_finite());
-        // Codes are expanded a plane's worth at a time, since a loop of known length is faster, and a group ahead, since a vector of bytes
-        // that were just written one by one has to wait for them.
+        // Codes are expanded a plane's worth at a time, since a loop of known length is faster, and
+        // a group ahead, since a vector of bytes that were just written one by one has to wait for
+        // them.
         let (mut ring, mut filled) = ([[ZEROS; PLANE]; RING], 0);
         let mut coded = coded.chunks(PLANE);
         for (at, group) in sum.chunks_mut(GROUP).enumerate() {

@@ -4,7 +4,8 @@ use crate::codec::{Codec, Malformed};
 use crate::named::{Args, Named};
 use crate::ops::{concat, extract, lost, map};
 
-/// A value of at least the threshold becomes the threshold, one of at most minus the threshold becomes that, and all others are kept as residual.
+/// A value of at least the threshold becomes the threshold, one of at most minus the threshold
+/// becomes that, and all others are kept as residual.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Threshold {
     threshold: f32,

@@ -6,10 +6,11 @@ use crate::codec::{Codec, Malformed};
 use crate::named::{Args, Named};
 use crate::ops::{INFINITE, MAGNITUDE, concat, extract, lost, map, numbers_len};
 
-/// The upper 16, 10 or 8 bits of each value: 16, 22 or 24 low bits are dropped, so values move towards zero.
+/// The upper 16, 10 or 8 bits of each value: 16, 22 or 24 low bits are dropped, so values move
+/// towards zero.
 ///
-/// Values that are not finite stay so. The upper 8 bits hold not all of an exponent; there the largest magnitude stands for NaN, and
-/// finite values of that size become the next smaller one.
+/// Values that are not finite stay so. The upper 8 bits hold not all of an exponent; there the
+/// largest magnitude stands for NaN, and finite values of that size become the next smaller one.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Truncation {
     drop: u32,

@@ -148,7 +148,8 @@ fn all_zeros_are_a_byte_for_seventy_values() {
     assert!(out[8..1008].iter().all(|byte| *byte == 255));
 }
 
-/// The paper's algorithm, in `f64`, beside ours: u = m u + g, v = v + u, the largest of v are sent, and both are zero there.
+/// The paper's algorithm, in `f64`, beside ours: u = m u + g, v = v + u, the largest of v are sent,
+/// and both are zero there.
 #[test]
 fn dgc_corrects_momentum_and_masks_factors() {
     let codec = Dgc::new(10.0, 0.5).unwrap();
@@ -213,7 +214,8 @@ fn everything(codec: &dyn Codec, gradient: &[f32]) -> (Vec<u8>, Vec<u32>) {
     (messages, [acc, state, sum].concat().iter().map(|value| value.to_bits()).collect())
 }
 
-/// A codec by its name runs the code for this processor, a codec by its type what the compiler's target promises.
+/// A codec by its name runs the code for this processor, a codec by its type what the compiler's
+/// target promises.
 #[test]
 fn all_processors_make_the_same_bytes() {
     let block = Blocks::of(core::num::NonZeroU32::new(256).unwrap());
@@ -243,7 +245,8 @@ fn all_processors_make_the_same_bytes() {
     }
 }
 
-/// Processes exchange factors as `Shape` says: a sum of gradients whose rank is small arrives whole, and everybody has the same bits.
+/// Processes exchange factors as `Shape` says: a sum of gradients whose rank is small arrives
+/// whole, and everybody has the same bits.
 #[test]
 fn processes_that_exchange_factors_find_a_matrix_of_their_rank() {
     let (rows, cols, processes) = (60, 40, 3);
@@ -284,7 +287,8 @@ fn processes_that_exchange_factors_find_a_matrix_of_their_rank() {
     for i in 0..rows * cols {
         let exact: f64 = gradients.iter().map(|m| f64::from(m[i])).sum();
         assert!((f64::from(sum[i]) - exact).abs() < 1e-5, "value {i}: {} for {exact}", sum[i]);
-        // The ranks' residuals cancel: the sum has a rank of 2, and each of them may have another one.
+        // The ranks' residuals cancel: the sum has a rank of 2, and each of them may have another
+        // one.
         assert!(residual.iter().map(|residual| f64::from(residual[i])).sum::<f64>().abs() < 1e-5);
     }
 }

@@ -1,4 +1,5 @@
-//! The fuzzer's oracle of messages (fuzz/oracles/messages.rs) as a plain test: its corpus, and inputs that chance makes.
+//! The fuzzer's oracle of messages (fuzz/oracles/messages.rs) as a plain test: its corpus, and
+//! inputs that chance makes.
 
 use std::fs;
 use std::path::Path;

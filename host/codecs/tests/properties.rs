@@ -97,7 +97,8 @@ proptest! {
             let given = acc.clone();
             let message = send(&codec, &mut acc, &mut state, seed);
             let delivered = receive(&codec, &message, n);
-            // Low rank sums up along a row, onebit over a block: there rounding is that of the largest value.
+            // Low rank sums up along a row, onebit over a block: there rounding is that of the
+            // largest value.
             let largest = given.iter().fold(0.0f64, |most, value| most.max(f64::from(value.abs())));
             for i in 0..n {
                 let (given, sum) = (f64::from(given[i]), f64::from(delivered[i]) + f64::from(acc[i]));
@@ -202,7 +203,8 @@ fn a_tensor_that_overflows_makes_one_bad_message() {
     }
 }
 
-/// A step that is skipped takes the whole block with it, as docs/host-format.md says of codecs with scales.
+/// A step that is skipped takes the whole block with it, as docs/host-format.md says of codecs with
+/// scales.
 #[test]
 fn a_block_that_was_sent_as_nan_leaves_no_residual() {
     for name in ["q8", "q8:256", "3lc:1", "3lc:1.5:64", "3lc:1.75:1024", "3lc:1:7", "terngrad", "low-rank:4"]

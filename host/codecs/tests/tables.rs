@@ -88,7 +88,8 @@ fn lines_and_operators_are_counted_rightly() {
     assert!(found == wanted, "the table should be\n{}", wanted.join("\n"));
 }
 
-/// Bits a value of the first and of the tenth message, of each layer of at least 1,024 values with a scale and feedback of its own.
+/// Bits a value of the first and of the tenth message, of each layer of at least 1,024 values with
+/// a scale and feedback of its own.
 fn bits(codec: &impl Codec, values: &[f32], layers: &[usize]) -> [f64; 2] {
     let (mut bytes, mut coded, mut at) = ([0; 10], 0, 0);
     for len in layers {
@@ -108,7 +109,8 @@ fn bits(codec: &impl Codec, values: &[f32], layers: &[usize]) -> [f64; 2] {
     [bytes[0], bytes[9]].map(|bytes| 8.0 * bytes as f64 / coded as f64)
 }
 
-/// The rows of recordings below `head` are what `cells` makes of the values and the lengths of the layers.
+/// The rows of recordings below `head` are what `cells` makes of the values and the lengths of the
+/// layers.
 fn recordings_have(head: &str, cells: impl Fn(&[f32], &[usize]) -> Vec<String>) {
     let mut wanted = Vec::new();
     for line in text("host/codecs/tests/layers.txt").lines().skip(1) {

@@ -1,6 +1,8 @@
-//! An aggregator in the network, on a UDP socket: the dataplane's aggregator with a clock and a system around it.
+//! An aggregator in the network, on a UDP socket: the dataplane's aggregator with a clock and a
+//! system around it.
 //!
-//! It knows ranks by the addresses that their packets come from, and sends each a copy of every result.
+//! It knows ranks by the addresses that their packets come from, and sends each a copy of every
+//! result.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -71,7 +73,8 @@ impl Aggregator {
     /// Serves until `stop` is true.
     ///
     /// # Errors
-    /// The system's, of the socket itself. What one rank's address makes of a packet is no such error.
+    /// The system's, of the socket itself. What one rank's address makes of a packet is no such
+    /// error.
     pub fn run(&mut self, stop: &AtomicBool) -> io::Result<()> {
         let began = Instant::now();
         let (mut packet, mut out) = ([0; DATAGRAM_ROOM], [0; DATAGRAM_ROOM]);

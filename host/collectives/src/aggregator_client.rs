@@ -1,7 +1,9 @@
-//! A rank's side of an aggregator in the network: a UDP socket, and the dataplane's [`Worker`] behind it.
+//! A rank's side of an aggregator in the network: a UDP socket, and the dataplane's [`Worker`]
+//! behind it.
 //!
-//! An aggregator that does not answer, or refuses, is left alone for one exchange, then for two, and so on, up to [`LONGEST_PAUSE`]. That
-//! counts exchanges and no time, so that all ranks do the same.
+//! An aggregator that does not answer, or refuses, is left alone for one exchange, then for two,
+//! and so on, up to [`LONGEST_PAUSE`]. That counts exchanges and no time, so that all ranks do the
+//! same.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -51,7 +53,7 @@ pub(crate) struct AggregatorClient {
     began: Instant,
     epochs: Epochs,
     /// None between epochs.
-    member: Option<Box<Worker<WINDOW>>>,
+    worker: Option<Box<Worker<WINDOW>>>,
     /// Exchanges to do without the aggregator now, and after its next failure.
     skip: u32,
     pause: u32,
@@ -86,7 +88,7 @@ impl AggregatorClient {
             group: None,
             began: Instant::now(),
             epochs: Epochs::new(),
-            member: None,
+            worker: None,
             skip: 0,
             pause: 1,
             input: Vec::new(),
@@ -102,7 +104,7 @@ impl AggregatorClient {
 
     /// Do ranks have to agree on an epoch before they try the aggregator?
     pub(crate) fn needs_epoch(&self) -> bool {
-        self.member.is_none() && self.skip == 0
+        self.worker.is_none() && self.skip == 0
     }
 
     /// The epoch that this rank would begin.
@@ -116,7 +118,7 @@ impl AggregatorClient {
         self.epochs.began(epoch);
         let (child, children) = (self.rank as u8, self.ranks as u8);
         let limits = Limits { window: WINDOW as u8, ..Limits::MOST };
-        let membership = WorkerSettings {
+        let settings = WorkerSettings {
             job: self.job.number,
             epoch,
             child,
@@ -125,12 +127,13 @@ impl AggregatorClient {
             limits,
             key: self.job.key,
         };
-        self.member = Some(Box::new(Worker::new(membership, Kernel::detect())));
+        self.worker = Some(Box::new(Worker::new(settings, Kernel::detect())));
     }
 
-    /// Tries to sum `values` with the aggregator, until that is done, the aggregator fails, or the others have `halted`. Says what came of it.
+    /// Tries to sum `values` with the aggregator, until that is done, the aggregator fails, or the
+    /// others have `halted`. Says what came of it.
     pub(crate) fn attempt(&mut self, values: &[f32], mut halted: impl FnMut() -> bool) -> Vote {
-        let Some(mut member) = self.member.take() else {
+        let Some(mut worker) = self.worker.take() else {
             return Vote { end: End::Skipped, epoch: 0, blocks: 0, base: 0, later: 0 };
         };
         self.input.clear();
@@ -139,16 +142,16 @@ impl AggregatorClient {
         self.output.resize(self.input.len(), 0);
         let mut too_large = Vec::new();
         let mut started = false;
-        let end = self.sum(&mut member, values.len(), &mut started, &mut too_large, &mut halted);
-        let limits = member.limits();
+        let end = self.sum(&mut worker, values.len(), &mut started, &mut too_large, &mut halted);
+        let limits = worker.limits();
         let chunks = limits.map_or(0, |limits| values.len().div_ceil(limits.values()));
-        let has = |chunk: usize| chunk < chunks && member.holds(chunk) && !too_large.contains(&chunk);
-        // Without a start, the member holds what the exchange before left.
+        let has = |chunk: usize| chunk < chunks && worker.holds(chunk) && !too_large.contains(&chunk);
+        // Without a start, the worker holds what the exchange before left.
         let has = |chunk: usize| started && has(chunk);
         let base = (0..chunks).take_while(|&chunk| has(chunk)).count();
         let later = (0..64).filter(|bit| has(base + bit)).fold(0, |later, bit| later | 1 << bit);
         let blocks = limits.map_or(0, |limits| limits.blocks);
-        self.member = Some(member);
+        self.worker = Some(worker);
         Vote { end, epoch: 0, blocks, base: base as u32, later }
     }
 
@@ -165,7 +168,7 @@ impl AggregatorClient {
         } else if votes.iter().all(|vote| vote.end == End::Skipped) {
             self.skip -= 1;
         } else {
-            self.member = None;
+            self.worker = None;
             self.skip = self.pause;
             self.pause = (2 * self.pause).min(LONGEST_PAUSE);
         }
@@ -177,7 +180,7 @@ impl AggregatorClient {
 
     fn sum(
         &mut self,
-        member: &mut Worker<WINDOW>,
+        worker: &mut Worker<WINDOW>,
         values: usize,
         started: &mut bool,
         too_large: &mut Vec<usize>,
@@ -189,13 +192,13 @@ impl AggregatorClient {
                 return End::Stopped;
             }
             let until = loop {
-                match member.poll(&self.input, self.now(), &mut packet) {
+                match worker.poll(&self.input, self.now(), &mut packet) {
                     Poll::Send(len) => self.send(&packet[..len]),
                     Poll::Wait(until) => break until,
                     Poll::Done if *started => {
                         return if too_large.is_empty() { End::Complete } else { End::TooLarge };
                     }
-                    Poll::Done => *started = member.start(values, self.wire.summable()),
+                    Poll::Done => *started = worker.start(values, self.wire.summable()),
                     Poll::Failed(Failure::Silent) => return End::Silent,
                     Poll::Failed(Failure::Refused { reason, epoch }) => {
                         if reason == Refusal::OldEpoch {
@@ -212,7 +215,7 @@ impl AggregatorClient {
                 let Some(len) = self.receive(&mut packet) else { break };
                 any = true;
                 let now = self.now();
-                match member.handle(&packet[..len], &mut self.output, now) {
+                match worker.handle(&packet[..len], &mut self.output, now) {
                     Event::Rescale { chunk, .. } => too_large.push(chunk),
                     Event::Joined { group } => {
                         self.epochs.joined();
@@ -228,7 +231,8 @@ impl AggregatorClient {
         }
     }
 
-    /// Joins the job's group, and leaves another one. If the system refuses, each result comes only when it is asked for.
+    /// Joins the job's group, and leaves another one. If the system refuses, each result comes only
+    /// when it is asked for.
     fn join(&mut self, group: Option<Ipv4Addr>) {
         if self.group.as_ref().map(|(group, _)| *group) != group {
             self.group = group.and_then(|group| Some((group, self.socket_of(group).ok()?)));
@@ -256,7 +260,8 @@ impl AggregatorClient {
         std::iter::once(&self.socket).chain(self.group.iter().map(|(_, socket)| socket))
     }
 
-    /// A packet that has arrived. An error is an ICMP message that nobody listens at the aggregator, which is no answer either.
+    /// A packet that has arrived. An error is an ICMP message that nobody listens at the
+    /// aggregator, which is no answer either.
     fn receive(&self, packet: &mut [u8]) -> Option<usize> {
         self.sockets().find_map(|socket| socket.recv(packet).ok())
     }
@@ -273,22 +278,24 @@ impl AggregatorClient {
 
 /// Epochs of the job at the aggregator, as far as a worker knows them.
 ///
-/// Nobody proves a refusal. What it says may cost an exchange, but must not keep the job from the aggregator from then on: a number that is
-/// half the circle ahead would make all later proposals *earlier* than the aggregator's epoch.
+/// Nobody proves a refusal. What it says may cost an exchange, but must not keep the job from the
+/// aggregator from then on: a number that is half the circle ahead would make all later proposals
+/// *earlier* than the aggregator's epoch.
 #[derive(Debug)]
 struct Epochs {
-    /// The aggregator's, as far as is known: one in which it took us, or a later one near it; before that, what it last refused with, or a
-    /// number by chance.
+    /// The aggregator's, as far as is known: one in which it took us, or a later one near it;
+    /// before that, what it last refused with, or a number by chance.
     known: u32,
     is_known: bool,
-    /// The latest one that members began.
+    /// The latest one that workers began.
     begun: u32,
     /// The number that they have begun since `known` changed.
     tries: u32,
 }
 
 impl Epochs {
-    /// The first one is drawn by chance: who cannot read the path would have to guess it to contribute in a member's name.
+    /// The first one is drawn by chance: who cannot read the path would have to guess it to
+    /// contribute in a worker's name.
     fn new() -> Self {
         let known = RandomState::new().build_hasher().finish() as u32;
         Self { known, is_known: false, begun: known, tries: 0 }
@@ -315,7 +322,8 @@ impl Epochs {
     }
 }
 
-/// The latest of some epochs (RFC 1982), seen from the first one: all ranks have the same ones in the same order.
+/// The latest of some epochs (RFC 1982), seen from the first one: all ranks have the same ones in
+/// the same order.
 fn latest(epochs: impl IntoIterator<Item = u32>) -> u32 {
     let mut epochs = epochs.into_iter();
     let first = epochs.next().unwrap_or_default();
@@ -346,15 +354,15 @@ mod tests {
         is_new || *aggregator == Some(epoch)
     }
 
-    /// Members begin an epoch; which of them the aggregator takes, unless it refuses all.
-    fn begin(members: &mut [Epochs], aggregator: &mut Option<u32>) -> bool {
-        let epoch = latest(members.iter().map(Epochs::proposal));
-        members.iter_mut().for_each(|member| member.began(epoch));
+    /// Workers begin an epoch; which of them the aggregator takes, unless it refuses all.
+    fn begin(workers: &mut [Epochs], aggregator: &mut Option<u32>) -> bool {
+        let epoch = latest(workers.iter().map(Epochs::proposal));
+        workers.iter_mut().for_each(|worker| worker.began(epoch));
         let is_taken = takes(aggregator, epoch);
-        for member in members {
+        for worker in workers {
             match *aggregator {
-                Some(aggregator) if !is_taken => member.refused(aggregator),
-                _ => member.joined(),
+                Some(aggregator) if !is_taken => worker.refused(aggregator),
+                _ => worker.joined(),
             }
         }
         is_taken
@@ -382,26 +390,27 @@ mod tests {
         ];
         for far in FAR {
             // The aggregator knows an earlier run of the job.
-            let mut members = three();
-            let mut aggregator = Some(members[0].known.wrapping_add(far));
-            let tries = (0..3).take_while(|_| !begin(&mut members, &mut aggregator)).count();
+            let mut workers = three();
+            let mut aggregator = Some(workers[0].known.wrapping_add(far));
+            let tries = (0..3).take_while(|_| !begin(&mut workers, &mut aggregator)).count();
             assert!(tries <= 1, "{far}");
             for who in 0..3 {
                 // The next exchange fails because of one packet, and the one after it does not.
-                let epoch = members[who].begun;
-                members[who].refused(epoch.wrapping_add(far));
-                assert!(begin(&mut members, &mut aggregator), "{far}");
-                assert!(members.iter().all(|member| Some(member.known) == aggregator));
+                let epoch = workers[who].begun;
+                workers[who].refused(epoch.wrapping_add(far));
+                assert!(begin(&mut workers, &mut aggregator), "{far}");
+                assert!(workers.iter().all(|worker| Some(worker.known) == aggregator));
             }
-            // One is told so before the aggregator has ever taken it. The others know better, or the aggregator says so.
-            let (mut members, mut aggregator) = (three(), None);
-            let epoch = latest(members.iter().map(Epochs::proposal));
-            members.iter_mut().for_each(|member| member.began(epoch));
+            // One is told so before the aggregator has ever taken it. The others know better, or
+            // the aggregator says so.
+            let (mut workers, mut aggregator) = (three(), None);
+            let epoch = latest(workers.iter().map(Epochs::proposal));
+            workers.iter_mut().for_each(|worker| worker.began(epoch));
             assert!(takes(&mut aggregator, epoch));
-            members[1].joined();
-            members[2].joined();
-            members[0].refused(epoch.wrapping_add(far));
-            let tries = (0..4).take_while(|_| !begin(&mut members, &mut aggregator)).count();
+            workers[1].joined();
+            workers[2].joined();
+            workers[0].refused(epoch.wrapping_add(far));
+            let tries = (0..4).take_while(|_| !begin(&mut workers, &mut aggregator)).count();
             assert!(tries <= 1, "{far}");
         }
     }

@@ -1,8 +1,10 @@
-//! Agreement after a sum in the network: does everybody have everything, and if not, which rank does what?
+//! Agreement after a sum in the network: does everybody have everything, and if not, which rank
+//! does what?
 //!
-//! Each exchange through an aggregator ends with a vote. A rank says up to which chunk it has all results, and which later ones it
-//! has. A rank that has a chunk knows that everybody has the one a window before, so later ones are few. If anybody lacks
-//! anything, all ranks know from the votes alone who sends which chunks to whom, and end with the same bits.
+//! Each exchange through an aggregator ends with a vote. A rank says up to which chunk it has all
+//! results, and which later ones it has. A rank that has a chunk knows that everybody has the one a
+//! window before, so later ones are few. If anybody lacks anything, all ranks know from the votes
+//! alone who sends which chunks to whom, and end with the same bits.
 
 use std::ops::Range;
 
@@ -15,7 +17,8 @@ pub struct Vote {
     pub end: End,
     /// The epoch that it would give the next attempt.
     pub epoch: u32,
-    /// Blocks of 128 values in a chunk, as the aggregator has them; 0 if the rank knows nothing of that.
+    /// Blocks of 128 values in a chunk, as the aggregator has them; 0 if the rank knows nothing of
+    /// that.
     pub blocks: u8,
     /// It has all chunks before this one.
     pub base: u32,
@@ -110,7 +113,8 @@ impl End {
 /// Blocks of a chunk, if no rank has heard of the aggregator.
 const MAX_BLOCKS: u8 = 16;
 
-/// Blocks of the chunks that the votes are about. Who had other chunks, of an earlier time of the aggregator, has nothing.
+/// Blocks of the chunks that the votes are about. Who had other chunks, of an earlier time of the
+/// aggregator, has nothing.
 pub(crate) fn same_chunks(votes: &mut [Vote]) -> u8 {
     let known = votes.iter().map(|vote| vote.blocks).find(|blocks| (1..=MAX_BLOCKS).contains(blocks));
     let blocks = known.unwrap_or(MAX_BLOCKS);
@@ -136,10 +140,12 @@ pub(crate) struct Batch {
     pub(crate) way: Way,
 }
 
-/// The most chunks of a batch: few enough for ranks to share the work, many enough for headers not to count.
+/// The most chunks of a batch: few enough for ranks to share the work, many enough for headers not
+/// to count.
 const MOST: u32 = 16;
 
-/// Decides which rank does what about chunks that somebody lacks; nothing if all have everything. A rank whose vote makes no sense is an error.
+/// Decides which rank does what about chunks that somebody lacks; nothing if all have everything. A
+/// rank whose vote makes no sense is an error.
 pub(crate) fn decide(votes: &[Vote], chunks: u32) -> Result<Vec<Batch>, Rank> {
     if let Some(wrong) = votes.iter().position(|vote| vote.is_wrong(chunks)) {
         return Err(wrong);
@@ -239,7 +245,8 @@ mod tests {
     }
 
     proptest! {
-        /// Everybody ends with every chunk, from somebody who has it, and each chunk is in one batch at most.
+        /// Everybody ends with every chunk, from somebody who has it, and each chunk is in one
+        /// batch at most.
         #[test]
         fn everybody_gets_everything(
             votes in prop::collection::vec((0u32..40, any::<u64>()), 1..9),

@@ -17,8 +17,8 @@ use crate::strategies::Strategy;
 pub enum Coding {
     /// A host codec, on connections that are not tagged.
     Host(Chosen),
-    /// `wire:C:B[:X]`: `f32` on tagged connections, which the dataplane compresses with this profile. The owner of a result does to
-    /// its own copy what the network does to the others'.
+    /// `wire:C:B[:X]`: `f32` on tagged connections, which the dataplane compresses with this
+    /// profile. The owner of a result does to its own copy what the network does to the others'.
     Wire(Wire),
 }
 
@@ -74,7 +74,8 @@ impl fmt::Display for Wire {
     }
 }
 
-/// Values as they are, after they went through the profile: sent through a network that compresses with it, they do not change.
+/// Values as they are, after they went through the profile: sent through a network that compresses
+/// with it, they do not change.
 impl Codec for Wire {
     fn bound(&self, n: usize) -> usize {
         Raw.bound(n)

@@ -1,10 +1,13 @@
-//! The order of messages, decided in one place: CaSync's coordinator (HiPress, SOSP 2021, section 3.2), as a state machine.
+//! The order of messages, decided in one place: CaSync's coordinator (HiPress, SOSP 2021, section
+//! 3.2), as a state machine.
 //!
-//! Ranks say what they have to send. The coordinator gathers it by link, from one rank to another, until a link has enough bytes or
-//! its oldest message has waited long enough. Then it gives out *slots*: sets of links of which no two have one sender or one receiver. It
-//! gives out the next slot while the last one runs, so that nobody waits for a plan.
+//! Ranks say what they have to send. The coordinator gathers it by link, from one rank to another,
+//! until a link has enough bytes or its oldest message has waited long enough. Then it gives out
+//! *slots*: sets of links of which no two have one sender or one receiver. It gives out the next
+//! slot while the last one runs, so that nobody waits for a plan.
 //!
-//! It does no I/O and reads no clock. Whoever drives it carries wishes to it and slots to all ranks, and says what time it is.
+//! It does no I/O and reads no clock. Whoever drives it carries wishes to it and slots to all
+//! ranks, and says what time it is.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -19,7 +22,8 @@ pub struct LinkId {
     pub to: Rank,
 }
 
-/// By link, how many of its oldest messages may leave now. No two links have one sender or one receiver.
+/// By link, how many of its oldest messages may leave now. No two links have one sender or one
+/// receiver.
 pub type Slot = BTreeMap<LinkId, u32>;
 
 /// Messages that wait for a link, and those under way.
@@ -90,8 +94,8 @@ impl Coordinator {
         self.under_way.retain(|slot| !slot.is_empty());
     }
 
-    /// The next slot, if there is one to give out now: ask again after each wish, after each `done`, and at
-    /// [`timer`](Self::timer).
+    /// The next slot, if there is one to give out now: ask again after each wish, after each
+    /// `done`, and at [`timer`](Self::timer).
     ///
     /// Links that have waited longest come first, so none waits for ever.
     pub fn slot(&mut self, now: Duration) -> Option<Slot> {
@@ -121,7 +125,8 @@ impl Coordinator {
         Some(slot)
     }
 
-    /// The number of a link's messages that make a batch: as much as is enough, and one message however large.
+    /// The number of a link's messages that make a batch: as much as is enough, and one message
+    /// however large.
     fn take(&mut self, link: LinkId) -> u32 {
         let (mut messages, mut size) = (0, 0u64);
         if let Some(queue) = self.queues.get_mut(&link) {
@@ -207,7 +212,8 @@ mod tests {
 
     #[test]
     fn the_link_that_has_waited_longest_goes_first() {
-        // 0 has always more for 1. What 2 has for 1 waits for one slot, though its link comes later.
+        // 0 has always more for 1. What 2 has for 1 waits for one slot, though its link comes
+        // later.
         let mut coordinator = Coordinator::new(1, MS);
         coordinator.wish(link(0, 1), 1, Duration::ZERO);
         coordinator.wish(link(2, 1), 1, MS);

@@ -10,7 +10,8 @@ use crate::layout::LayoutError;
 use crate::plan::PlanError;
 use crate::residuals::ResidualError;
 
-/// The first thing that went wrong in a job, in the words of the rank that saw it. All ranks are told the same.
+/// The first thing that went wrong in a job, in the words of the rank that saw it. All ranks are
+/// told the same.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
     /// The rank that saw it.
@@ -20,8 +21,8 @@ pub struct Failure {
     pub(crate) weight: Weight,
 }
 
-/// The weight of a failure. A connection that closes is often the consequence of something else, so rank 0 waits a moment
-/// for a better cause.
+/// The weight of a failure. A connection that closes is often the consequence of something else, so
+/// rank 0 waits a moment for a better cause.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Weight {
     /// A connection closed.
@@ -88,7 +89,8 @@ pub enum LinkError {
         refusals(refused)
     )]
     Missing { missing: Vec<Rank>, at: SocketAddr, within: Duration, refused: Vec<String> },
-    /// Something went wrong in the job. The link is closed, and the buffer holds partial sums: start again from a checkpoint.
+    /// Something went wrong in the job. The link is closed, and the buffer holds partial sums:
+    /// start again from a checkpoint.
     #[error("{0}")]
     Failed(Failure),
     /// The link failed or was closed before.

@@ -1,11 +1,13 @@
 //! The work of a rank for one partition of a tensor, as a graph of five primitives.
 //!
-//! The primitives are those of CaSync (HiPress, SOSP 2021, section 3.1): encode, send, recv, merge and decode. A partition has two
-//! buffers. The *sum* starts as the rank's gradient plus its residual; `Merge` adds a message to it; `Encode` makes a
-//! message of it and leaves in it what the message lost. The *result* starts as zeros; `Decode` adds a message to it.
+//! The primitives are those of CaSync (HiPress, SOSP 2021, section 3.1): encode, send, recv, merge
+//! and decode. A partition has two buffers. The *sum* starts as the rank's gradient plus its
+//! residual; `Merge` adds a message to it; `Encode` makes a message of it and leaves in it what the
+//! message lost. The *result* starts as zeros; `Decode` adds a message to it.
 //!
-//! So what a message lost stays with the rank that made the message, in the same buffer as the rank's residual of its
-//! own gradient. An aggregator's loss needs no second buffer: it is added to the next sum, which is where it belongs.
+//! So what a message lost stays with the rank that made the message, in the same buffer as the
+//! rank's residual of its own gradient. An aggregator's loss needs no second buffer: it is added to
+//! the next sum, which is where it belongs.
 //!
 //! A graph knows no network, no codec and no clock. A link runs it, and so does a simulator.
 
@@ -81,9 +83,10 @@ pub struct Graph {
 impl Graph {
     /// A graph of operations in an order in which one rank could do them one by one.
     ///
-    /// The order says what depends on what: an operation on a buffer comes after the one before it on that buffer, and what uses a
-    /// message comes after what makes it. Nothing else waits, so sends and receives overlap. Merges keep their order: results
-    /// repeat bit by bit, however messages arrive.
+    /// The order says what depends on what: an operation on a buffer comes after the one before it
+    /// on that buffer, and what uses a message comes after what makes it. Nothing else waits, so
+    /// sends and receives overlap. Merges keep their order: results repeat bit by bit, however
+    /// messages arrive.
     ///
     /// # Errors
     /// A message is used before it is there, or made twice.
@@ -132,7 +135,8 @@ impl Graph {
 /// Do the graphs of all ranks, in the order of their ranks, fit together?
 ///
 /// # Errors
-/// A message is sent that nobody waits for, or the other way round; or ranks wait for each other in a circle.
+/// A message is sent that nobody waits for, or the other way round; or ranks wait for each other in
+/// a circle.
 pub fn check(graphs: &[Graph]) -> Result<(), GraphError> {
     // Where each receive is, by (from, to, message), until its send is found.
     let mut receives = BTreeMap::new();

@@ -1,4 +1,5 @@
-//! The handshake of a connection between ranks: each end proves that it knows the job's token, and says which rank it is of how many.
+//! The handshake of a connection between ranks: each end proves that it knows the job's token, and
+//! says which rank it is of how many.
 //!
 //! Sizes in bytes:
 //!
@@ -9,8 +10,9 @@
 //! proof (32)                                         ->
 //!                                                    <-  verdict (1) | ranks (4)
 //! ```
-//! Nothing else that comes before the proof is read, and nothing is allocated for it. On tagged connections each of these bytes is a value,
-//! because what compresses them takes everything for values.
+//! Nothing else that comes before the proof is read, and nothing is allocated for it. On tagged
+//! connections each of these bytes is a value, because what compresses them takes everything for
+//! values.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -99,7 +101,8 @@ impl<'a> Acceptor<'a> {
         lock(&self.time).0
     }
 
-    /// Somebody is there. A server and its workers start when they like, and opening has its own time from here on.
+    /// Somebody is there. A server and its workers start when they like, and opening has its own
+    /// time from here on.
     pub(crate) fn begun(&self) {
         let mut time = lock(&self.time);
         if let Some(opening) = self.opening
@@ -157,7 +160,8 @@ impl<'a> Acceptor<'a> {
         number
     }
 
-    /// All are connected, or it failed. Handshakes under way are those of strangers then, and nobody waits for them.
+    /// All are connected, or it failed. Handshakes under way are those of strangers then, and
+    /// nobody waits for them.
     pub(crate) fn close(&self) {
         let mut handshakes = lock(&self.handshakes);
         self.stop.store(true, Ordering::Relaxed);

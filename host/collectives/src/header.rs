@@ -4,7 +4,8 @@
 //! 0        4      5        8          16       24       32    36     40         44    48       52    56
 //! | "gwc1" | kind | zeros  | sequence | layout | values | job | part | partitions | tag | elements | len | plan (40 bytes) |
 //! ```
-//! Numbers are little-endian. `values` are the buffer's and `elements` the part's. `plan` is strategy and codec, cut to 40 bytes.
+//! Numbers are little-endian. `values` are the buffer's and `elements` the part's. `plan` is
+//! strategy and codec, cut to 40 bytes.
 
 use crate::agreement::Vote;
 use crate::graph::{Format, Rank};
@@ -355,7 +356,8 @@ mod tests {
             assert_eq!(Control::parse(head[0], body), Some(frame));
             for len in 0..body.len().min(13) {
                 let short = Control::parse(head[0], &body[..len]);
-                // Of no votes at all: the poller knows how many there are. And any bytes are a part of what is asked.
+                // Of no votes at all: the poller knows how many there are. And any bytes are a part
+                // of what is asked.
                 let none = match &short {
                     Some(Control::Votes { votes, .. }) => votes.is_empty(),
                     Some(Control::Ask { text, .. }) => text.len() + 1 == len,

@@ -19,12 +19,14 @@ pub struct Job {
     pub partitions: usize,
     /// Values of all its tensors.
     pub values: usize,
-    /// The number that its first part has for the strategy, below the ranks; the name of the tensor decides it.
+    /// The number that its first part has for the strategy, below the ranks; the name of the tensor
+    /// decides it.
     pub first: usize,
 }
 
-/// Whose a tensor's first part is, of `ranks`. The name decides it: tensors of one part would all be summed by one rank otherwise.
-/// It is the same in every layout, since an owner keeps its residual.
+/// Whose a tensor's first part is, of `ranks`. The name decides it: tensors of one part would all
+/// be summed by one rank otherwise. It is the same in every layout, since an owner keeps its
+/// residual.
 pub(crate) fn first_owner(name: &str, ranks: usize) -> usize {
     // FNV-1a.
     let hash =
@@ -47,8 +49,8 @@ impl Job {
         codecs.partial.bound(values).max(codecs.result.bound(values)).max(4 * values)
     }
 
-    /// The parts, in the order in which rank `me` begins with them: that of the next rank first, so that ranks send to different
-    /// ones.
+    /// The parts, in the order in which rank `me` begins with them: that of the next rank first, so
+    /// that ranks send to different ones.
     pub fn order(&self, ranks: usize, me: Rank) -> impl Iterator<Item = usize> + use<> {
         let (count, start) = (self.partitions, me + 1 + ranks - self.first);
         (0..count).map(move |i| (start + i) % count)

@@ -64,7 +64,8 @@ impl Layout {
     }
 }
 
-/// Fowler, Noll and Vo's hash of 64 bits, FNV-1a (draft-eastlake-fnv): it tells mistakes apart, not attacks.
+/// Fowler, Noll and Vo's hash of 64 bits, FNV-1a (draft-eastlake-fnv): it tells mistakes apart, not
+/// attacks.
 pub(crate) struct Hash(pub(crate) u64);
 
 impl Hash {

@@ -1,7 +1,8 @@
 //! Exchanges gradients between the processes of a training job.
 //!
-//! A [`CollectivePlan`] says which tensor is exchanged how: by which [`Strategy`], a graph of encode, send, recv, merge and decode, and
-//! with which codec. A [`Link`] is a rank's connections to all others, and [`Link::exchange`] runs the plan over them.
+//! A [`CollectivePlan`] says which tensor is exchanged how: by which [`Strategy`], a graph of
+//! encode, send, recv, merge and decode, and with which codec. A [`Link`] is a rank's connections
+//! to all others, and [`Link::exchange`] runs the plan over them.
 //!
 //! ```
 //! use gradwire_collectives::{CollectivePlan, Layout, Listening, Options, Residuals, Token};
@@ -25,8 +26,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! `docs/collectives.md` says what each strategy is for. Inside, `graph` and `strategies` know no network, `part` runs a graph
-//! wherever its messages come from, and `link` runs all parts of a plan over TCP.
+//! `docs/collectives.md` says what each strategy is for. Inside, `graph` and `strategies` know no
+//! network, `part` runs a graph wherever its messages come from, and `link` runs all parts of a
+//! plan over TCP.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! PowerSGD (Vogels, Karimireddy, Jaggi, 2019): each matrix is exchanged as two thin factors, one after the other.
+//! PowerSGD (Vogels, Karimireddy, Jaggi, 2019): each matrix is exchanged as two thin factors, one
+//! after the other.
 
 use std::time::Instant;
 
@@ -35,8 +36,9 @@ fn shape(values: usize, rows: usize, rank: usize) -> Option<Shape> {
     (shape.left_len() + shape.right_len() < values).then_some(shape)
 }
 
-/// P of all ranks summed, then Q of all ranks: both in blocks of 8 bits. What P loses only turns the subspace. What Q loses, the
-/// rank's own and that of the sums that it owns, is kept as residual with what the product does not reach.
+/// P of all ranks summed, then Q of all ranks: both in blocks of 8 bits. What P loses only turns
+/// the subspace. What Q loses, the rank's own and that of the sums that it owns, is kept as
+/// residual with what the product does not reach.
 pub(crate) fn low_rank(
     link: &mut Link,
     buffer: &mut [f32],

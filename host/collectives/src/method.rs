@@ -1,4 +1,5 @@
-//! Methods to exchange a buffer of gradients: a plan as it is, a plan with values scaled for the wire, or PowerSGD's two rounds.
+//! Methods to exchange a buffer of gradients: a plan as it is, a plan with values scaled for the
+//! wire, or PowerSGD's two rounds.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -31,9 +32,11 @@ use crate::strategies::Strategy;
 pub enum Method {
     /// The plan as it is.
     Plan(CollectivePlan),
-    /// A tagged ring of values whose sum is below 1: ranks agree on a power of two for each tensor first.
+    /// A tagged ring of values whose sum is below 1: ranks agree on a power of two for each tensor
+    /// first.
     ScaledRing(Wire),
-    /// An aggregator at this address sums values that are scaled likewise, with the [default coding](Wire::default).
+    /// An aggregator at this address sums values that are scaled likewise, with the [default
+    /// coding](Wire::default).
     ScaledInNetwork(SocketAddr),
     /// PowerSGD (Vogels, Karimireddy, Jaggi, 2019) of this rank, with factors of 8 bits.
     LowRank(usize),
@@ -127,10 +130,12 @@ impl Method {
         }
     }
 
-    /// Replaces the values of `buffer` by the sums over all ranks, as [`Link::exchange`] does. `rows` says by tensor how many rows
-    /// it has as a matrix; 1, or a number that does not divide its values, if it is none.
+    /// Replaces the values of `buffer` by the sums over all ranks, as [`Link::exchange`] does.
+    /// `rows` says by tensor how many rows it has as a matrix; 1, or a number that does not divide
+    /// its values, if it is none.
     ///
-    /// If a value of a tensor is not finite at any rank, some of the sums are not finite either, and nothing of these is kept as residual.
+    /// If a value of a tensor is not finite at any rank, some of the sums are not finite either,
+    /// and nothing of these is kept as residual.
     ///
     /// # Errors
     /// As there.
@@ -198,7 +203,8 @@ mod tests {
     use crate::magnitude::all_finite;
     use crate::{Listening, Options, Token};
 
-    /// Results of `ranks`, and their residuals, if each exchanges `rounds` gradients of its own with `method`.
+    /// Results of `ranks`, and their residuals, if each exchanges `rounds` gradients of its own
+    /// with `method`.
     fn run(
         method: &Method,
         ranks: usize,
@@ -290,7 +296,8 @@ mod tests {
                 assert_eq!(bits(&all[0].0[round]), bits(&all[2].0[round]));
                 for (i, sum) in all[0].0[round].iter().enumerate() {
                     let expected: f32 = (0..3).map(|rank| sized(round, rank, i)).sum();
-                    // The sum of three is scaled by four times the power of two above the largest value.
+                    // The sum of three is scaled by four times the power of two above the largest
+                    // value.
                     assert!(
                         (sum - expected).abs() <= size * 4.0 / 1024.0,
                         "2^{exponent}, value {i}: {sum:e}, expected {expected:e}"
@@ -300,7 +307,8 @@ mod tests {
         }
     }
 
-    /// With few such values, and with a tensor full of them: an overflow usually reaches all gradients.
+    /// With few such values, and with a tensor full of them: an overflow usually reaches all
+    /// gradients.
     #[test]
     fn values_that_are_not_finite_reach_all_and_no_residual() {
         for text in [

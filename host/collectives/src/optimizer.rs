@@ -37,7 +37,8 @@ pub struct Moments {
 }
 
 impl Optimizer {
-    /// Does one step. Numbers that are the same for all values are `f64` and rounded once, as PyTorch's.
+    /// Does one step. Numbers that are the same for all values are `f64` and rounded once, as
+    /// PyTorch's.
     ///
     /// # Panics
     /// The slices differ in length, or `moments` are those of another tensor.

@@ -12,8 +12,8 @@ pub type Bytes = Arc<Vec<u8>>;
 
 /// Codecs of a tensor: of sums that are not everybody's yet, and of the result.
 ///
-/// They differ only where the network itself compresses: then sums travel as they are, and the owner does to its result what
-/// the network does to everybody else's.
+/// They differ only where the network itself compresses: then sums travel as they are, and the
+/// owner does to its result what the network does to everybody else's.
 #[derive(Clone, Copy)]
 pub struct Codecs<'a> {
     /// Of sums under way.
@@ -38,7 +38,8 @@ pub struct Values<'a> {
     pub state: &'a mut [f32],
     /// The result.
     pub result: &'a mut [f32],
-    /// For a codec that needs no feedback: losses of messages are added here, if anybody wants to know.
+    /// For a codec that needs no feedback: losses of messages are added here, if anybody wants to
+    /// know.
     pub dropped: Option<&'a mut [f32]>,
 }
 
@@ -74,7 +75,8 @@ struct Pending {
 }
 
 impl Part {
-    /// At the start of `graph`. With `keep`, messages that were decoded stay until the part is dropped.
+    /// At the start of `graph`. With `keep`, messages that were decoded stay until the part is
+    /// dropped.
     #[must_use]
     pub fn new(graph: Graph, keep: bool) -> Self {
         let tasks = graph.tasks();
@@ -106,9 +108,10 @@ impl Part {
         }
     }
 
-    /// Says that this rank has no gradient of the partition: all values are zeros. Until others' values are merged, it sends messages
-    /// without a byte, which add nothing, and `sum` stays the residual. If that holds for all ranks, all results are zeros. So a residual
-    /// is not in a result that DDP discards because no rank used the parameter.
+    /// Says that this rank has no gradient of the partition: all values are zeros. Until others'
+    /// values are merged, it sends messages without a byte, which add nothing, and `sum` stays the
+    /// residual. If that holds for all ranks, all results are zeros. So a residual is not in a
+    /// result that DDP discards because no rank used the parameter.
     pub fn set_idle(&mut self) {
         self.idle = true;
     }
@@ -129,7 +132,8 @@ impl Part {
     pub fn awaited(&self) -> impl Iterator<Item = (Rank, Message)> {
         self.graph.tasks().iter().filter_map(|task| match task.op {
             Op::Recv { message, from } if self.messages[&message].bytes.is_none() => {
-                // A message that came, and that nobody needs any more, is none either; but then nobody needs it.
+                // A message that came, and that nobody needs any more, is none either; but then
+                // nobody needs it.
                 (self.messages[&message].uses > 0).then_some((from, message))
             }
             _ => None,

@@ -27,8 +27,8 @@ pub struct Choice {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// Each rank sends one big message at a time, to the rank behind it first, then to the next one. If all are in step, no
-    /// rank receives from two at once.
+    /// Each rank sends one big message at a time, to the rank behind it first, then to the next
+    /// one. If all are in step, no rank receives from two at once.
     #[default]
     Turns,
     /// All messages leave when they are ready.
@@ -58,8 +58,9 @@ pub struct GraphPlan {
     pub others: Choice,
     /// Rows: a name, or its beginning and `*`. The first that fits counts.
     pub rows: Vec<(String, Choice)>,
-    /// Tensors with fewer values, and without a row, are exchanged together, as `f32` and in one part: they cost more in
-    /// messages than in bytes. If the codec of `others` has a momentum, they have it too.
+    /// Tensors with fewer values, and without a row, are exchanged together, as `f32` and in one
+    /// part: they cost more in messages than in bytes. If the codec of `others` has a momentum,
+    /// they have it too.
     pub small: usize,
     /// Messages of at most so many bytes leave at once, whatever [`order`](Self::order) says.
     pub bulk: usize,
@@ -185,13 +186,15 @@ impl CollectivePlan {
         }
     }
 
-    /// Does any tensor need tagged connections? An aggregator's packets have a type of service of their own.
+    /// Does any tensor need tagged connections? An aggregator's packets have a type of service of
+    /// their own.
     #[must_use]
     pub fn is_tagged(&self) -> bool {
         self.graph().is_some_and(GraphPlan::is_tagged)
     }
 
-    /// May rank 0 be a server, which sums what all others send it? Then strategies are without meaning.
+    /// May rank 0 be a server, which sums what all others send it? Then strategies are without
+    /// meaning.
     ///
     /// # Errors
     /// The network would have to change what ranks send.
@@ -213,7 +216,8 @@ impl From<GraphPlan> for CollectivePlan {
 }
 
 impl GraphPlan {
-    /// Values below which a tensor is small, and bytes below which a message is, if nobody says otherwise.
+    /// Values below which a tensor is small, and bytes below which a message is, if nobody says
+    /// otherwise.
     pub const DEFAULT_SMALL: usize = 1024;
     /// See [`bulk`](Self::bulk).
     pub const DEFAULT_BULK: usize = 65_536;
@@ -310,7 +314,8 @@ impl GraphPlan {
         self.others.coding.is_tagged() || self.rows.iter().any(|(_, choice)| choice.coding.is_tagged())
     }
 
-    /// The momentum that a tensor needs beside its message: if it is small, its codec is not the one that has the momentum.
+    /// The momentum that a tensor needs beside its message: if it is small, its codec is not the
+    /// one that has the momentum.
     pub(crate) fn momentum(&self, chosen: Option<&Choice>, values: usize) -> f32 {
         let small = chosen.is_none() && values < self.small;
         if small { self.others.coding.codec().momentum() } else { 0.0 }
@@ -418,7 +423,7 @@ pub enum PlanError {
     #[error(
         "{values} values, which may take {bytes} bytes: with an aggregator in the network {MAX_BYTES} are the most, so exchange them in several buffers"
     )]
-    NodePart { values: usize, bytes: usize },
+    AggregatorPart { values: usize, bytes: usize },
     /// Nothing that an aggregator in the network sums.
     #[error("strategy {IN_NETWORK}ADDRESS with {got}: an aggregator sums all tensors, of codec wire:C:B[:X]")]
     AggregatorClient { got: String },
@@ -542,7 +547,8 @@ mod tests {
         };
         let all = owners(0..20);
         assert!((0..4).all(|rank| all.contains(&rank)), "{all:?}");
-        // DDP cuts its buckets anew after the first iteration, and a run that goes on does so again.
+        // DDP cuts its buckets anew after the first iteration, and a run that goes on does so
+        // again.
         assert_eq!(owners(7..20), all[7..]);
     }
 
@@ -553,7 +559,8 @@ mod tests {
         for job in plan.jobs(&layout, 4).unwrap() {
             for me in 0..4 {
                 let part = job.order(4, me).next().unwrap();
-                // In `servers` with everybody, part p has the owner p, counted from the first part's.
+                // In `servers` with everybody, part p has the owner p, counted from the first
+                // part's.
                 assert_eq!((job.first + part) % 4, (me + 1) % 4);
                 let mut all: Vec<usize> = job.order(4, me).collect();
                 all.sort_unstable();

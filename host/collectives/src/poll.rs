@@ -1,6 +1,8 @@
-//! The thread that owns a link's connections: it moves bytes and time between sockets and the [protocol](crate::protocol).
+//! The thread that owns a link's connections: it moves bytes and time between sockets and the
+//! [protocol](crate::protocol).
 //!
-//! One thread serves all connections with `poll`, so a rank costs two threads, however many ranks there are.
+//! One thread serves all connections with `poll`, so a rank costs two threads, however many ranks
+//! there are.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -16,7 +18,8 @@ use crate::handshake::Authenticated;
 use crate::header::Purpose;
 use crate::protocol::{Command, ConnectionId, Endpoint, Event, Protocol};
 
-/// Reads of one connection before others have their turn: a peer that sends without end does not keep them waiting.
+/// Reads of one connection before others have their turn: a peer that sends without end does not
+/// keep them waiting.
 const MAX_READS: usize = 16;
 
 /// Bytes of the exchange so far, and messages.
@@ -141,7 +144,8 @@ impl Poller {
 
     /// Waits for something to happen; which connections may be read.
     ///
-    /// Connections that this rank neither reads nor writes now are left out: `poll` would report without end that they hang up.
+    /// Connections that this rank neither reads nor writes now are left out: `poll` would report
+    /// without end that they hang up.
     fn wait(&self) -> Vec<ConnectionId> {
         let mut fds = vec![PollFd::new(&*self.waker.0, PollFlags::IN)];
         let mut which = Vec::with_capacity(self.sockets.len());
@@ -182,7 +186,8 @@ impl Poller {
         }
     }
 
-    /// Hands to the system what is ready for one connection and whose turn it is, many messages in one call.
+    /// Hands to the system what is ready for one connection and whose turn it is, many messages in
+    /// one call.
     fn write(&mut self, at: ConnectionId, now: Instant) {
         while self.protocol.wants_to_send(at) {
             let (stream, counts) = &self.sockets[at];

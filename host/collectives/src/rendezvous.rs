@@ -1,8 +1,9 @@
 //! Rendezvous: ranks find each other.
 //!
-//! Each rank listens. All but rank 0 connect to rank 0 and say where they listen; rank 0 answers with everybody's addresses. Then each
-//! rank connects to those with lower ranks and, if the link has tagged connections, to the next in the ring. Each connection begins
-//! with a [handshake](crate::handshake).
+//! Each rank listens. All but rank 0 connect to rank 0 and say where they listen; rank 0 answers
+//! with everybody's addresses. Then each rank connects to those with lower ranks and, if the link
+//! has tagged connections, to the next in the ring. Each connection begins with a
+//! [handshake](crate::handshake).
 
 use std::collections::BTreeSet;
 use std::io;
@@ -30,13 +31,15 @@ pub struct Options {
     pub token: Token,
     /// The longest that ranks may wait for each other: at the start, and in each exchange.
     pub timeout: Duration,
-    /// The longest that they may wait for each other at the start, if that is less than [`timeout`](Self::timeout): for jobs whose ranks have just
-    /// heard of each other elsewhere, so that one that has died since does not cost all others the whole timeout. With a server, it begins when
-    /// a worker has connected to it.
+    /// The longest that they may wait for each other at the start, if that is less than
+    /// [`timeout`](Self::timeout): for jobs whose ranks have just heard of each other elsewhere, so
+    /// that one that has died since does not cost all others the whole timeout. With a server, it
+    /// begins when a worker has connected to it.
     pub opening: Option<Duration>,
     /// Open tagged connections round the ring too, for `wire:` codecs.
     pub tagged: bool,
-    /// Rank 0 is a [`Server`](crate::Server): it owns all sums, has no gradient of its own, and does what rank 1 asks for.
+    /// Rank 0 is a [`Server`](crate::Server): it owns all sums, has no gradient of its own, and
+    /// does what rank 1 asks for.
     pub served: bool,
 }
 
@@ -57,8 +60,8 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Listens at `address`, IPv4 or IPv6. Port 0 lets the system choose. Tagged connections have a port of their own, the
-    /// next one.
+    /// Listens at `address`, IPv4 or IPv6. Port 0 lets the system choose. Tagged connections have a
+    /// port of their own, the next one.
     ///
     /// # Errors
     /// The system refuses.
@@ -89,7 +92,8 @@ impl Listening {
         self.options.served
     }
 
-    /// The name by which an aggregator in the network knows the job: of the token, without telling it.
+    /// The name by which an aggregator in the network knows the job: of the token, without telling
+    /// it.
     pub(crate) fn job_name(&self) -> JobName {
         let [a, b, c, d, e, f, g, h, i, j, ..] = self.options.token.proof(b"node", &[]);
         JobName { number: u16::from_le_bytes([a, b]), key: u64::from_le_bytes([c, d, e, f, g, h, i, j]) }
@@ -135,7 +139,8 @@ impl Listening {
         let table = if rank == 0 {
             let table = self.table(acceptor, accepted, root, &mut connections);
             if let Err((missing, error)) = table {
-                // The others wait for the table, and would blame this rank. Some may not have been listened to yet.
+                // The others wait for the table, and would blame this rank. Some may not have been
+                // listened to yet.
                 connections.extend(accepted.try_iter());
                 for connection in
                     connections.iter_mut().filter(|connection| connection.purpose == Purpose::Control)
@@ -160,7 +165,8 @@ impl Listening {
         // Where the others were told that this rank is.
         let told = if rank == 0 { root } else { table[rank].0 };
         for (peer, (plain, tagged)) in table.into_iter().enumerate() {
-            // Who listens everywhere is reached where rank 0 saw it; rank 0 itself, where this rank saw it.
+            // Who listens everywhere is reached where rank 0 saw it; rank 0 itself, where this rank
+            // saw it.
             let reach = |at: SocketAddr| {
                 if at.ip().is_unspecified() { SocketAddr::new(root.ip(), at.port()) } else { at }
             };
@@ -194,7 +200,8 @@ impl Listening {
         Ok(connections)
     }
 
-    /// Rank 0: waits for everybody's addresses, and tells them to all. An error comes with the first rank that it is about.
+    /// Rank 0: waits for everybody's addresses, and tells them to all. An error comes with the
+    /// first rank that it is about.
     #[expect(clippy::type_complexity, reason = "called once")]
     fn table(
         &self,
@@ -236,7 +243,8 @@ impl Listening {
     }
 }
 
-/// A rank's addresses, as rank 0 is told them and tells them: family, address, port, port of tagged connections or 0.
+/// A rank's addresses, as rank 0 is told them and tells them: family, address, port, port of tagged
+/// connections or 0.
 const ENTRY_LEN: usize = 1 + 16 + 2 + 2;
 
 fn entry(plain: SocketAddr, tagged: Option<SocketAddr>) -> [u8; ENTRY_LEN] {
@@ -424,7 +432,8 @@ mod tests {
         });
     }
 
-    /// Nobody listens, somebody listens and says nothing, or rank 0 welcomes the others and says no more.
+    /// Nobody listens, somebody listens and says nothing, or rank 0 welcomes the others and says no
+    /// more.
     #[test]
     fn a_root_that_is_lost_in_any_phase_of_opening_is_named_with_its_address() {
         for phase in ["nobody", "silent", "welcome"] {

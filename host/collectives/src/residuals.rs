@@ -6,10 +6,11 @@ use crate::layout::{Hash, Layout, MAX_NAME};
 
 /// By the name of a tensor: what its messages lost so far, and what else its codec keeps.
 ///
-/// Every loss is here, in the units of the gradient of the tensor: what was lost of the rank's own gradient, and what was lost of a sum
-/// that this rank owned. Both are added to the next gradient, before a plan scales or factors it. So nothing depends on who owned which
-/// partition, and a tensor may get another codec, other partitions or other owners. If the number of ranks changes, see
-/// [`share`](Self::share).
+/// Every loss is here, in the units of the gradient of the tensor: what was lost of the rank's own
+/// gradient, and what was lost of a sum that this rank owned. Both are added to the next gradient,
+/// before a plan scales or factors it. So nothing depends on who owned which partition, and a
+/// tensor may get another codec, other partitions or other owners. If the number of ranks changes,
+/// see [`share`](Self::share).
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Residuals {
     tensors: BTreeMap<String, Residual>,
@@ -62,8 +63,9 @@ impl Residuals {
         Ok(())
     }
 
-    /// Adds the residual of a tensor to its `gradient`, of as many values, and clears it: for whoever sends it
-    /// in other units than the gradient's, or without a codec that feeds back. If there is no gradient, it stays: nobody may want the result.
+    /// Adds the residual of a tensor to its `gradient`, of as many values, and clears it: for
+    /// whoever sends it in other units than the gradient's, or without a codec that feeds back. If
+    /// there is no gradient, it stays: nobody may want the result.
     pub(crate) fn release(&mut self, name: &str, gradient: &mut [f32]) {
         if is_zero(gradient) {
             return;
@@ -74,13 +76,14 @@ impl Residuals {
         }
     }
 
-    /// Remembers the residuals of now, for [`undo`](Self::undo). From now on, what is taken is copied once.
+    /// Remembers the residuals of now, for [`undo`](Self::undo). From now on, what is taken is
+    /// copied once.
     pub fn mark(&mut self) {
         self.before = Some(BTreeMap::new());
     }
 
-    /// Restores the residuals of the last [`mark`](Self::mark), because nobody applied what was delivered since: the step was
-    /// skipped, and the sums had residuals in them.
+    /// Restores the residuals of the last [`mark`](Self::mark), because nobody applied what was
+    /// delivered since: the step was skipped, and the sums had residuals in them.
     pub fn undo(&mut self) {
         for (name, residuals) in self.before.replace(BTreeMap::new()).unwrap_or_default() {
             if residuals.sum.is_empty() {
@@ -148,8 +151,9 @@ impl Residuals {
         self.tensors.remove(name);
     }
 
-    /// Adds the residuals of another rank, who leaves, and what else its codecs kept: velocities add up, and of factors any multiple is as
-    /// good. Where this rank has another codec, only its own is kept.
+    /// Adds the residuals of another rank, who leaves, and what else its codecs kept: velocities
+    /// add up, and of factors any multiple is as good. Where this rank has another codec, only its
+    /// own is kept.
     ///
     /// # Errors
     /// A tensor has other values there; then nothing is added.
@@ -177,15 +181,15 @@ impl Residuals {
         Ok(())
     }
 
-    /// The residuals that rank `me` of `ranks` goes on with, if `before` are the residuals of all ranks before, by their ranks. A rank
-    /// that has a successor of its own rank hands everything to it, and the others' is shared out, so nothing is lost. New
-    /// ranks start with nothing.
+    /// The residuals that rank `me` of `ranks` goes on with, if `before` are the residuals of all
+    /// ranks before, by their ranks. A rank that has a successor of its own rank hands everything
+    /// to it, and the others' is shared out, so nothing is lost. New ranks start with nothing.
     ///
     /// # Errors
     /// There is no such rank, or two ranks before had tensors of one name with other values.
     pub fn share(before: Vec<Self>, me: usize, ranks: usize) -> Result<Self, ResidualError> {
         if me >= ranks {
-            return Err(ResidualError::NoSuchMember { me, ranks });
+            return Err(ResidualError::NoSuchRank { me, ranks });
         }
         let mut mine = Self::new();
         for residuals in before.into_iter().skip(me).step_by(ranks) {
@@ -194,13 +198,14 @@ impl Residuals {
         Ok(mine)
     }
 
-    /// All of it as bytes for a checkpoint; [`load`](Self::load) reads them on any processor. Tensors without a residual, and
-    /// whose codec is in its first state, need no bytes.
+    /// All of it as bytes for a checkpoint; [`load`](Self::load) reads them on any processor.
+    /// Tensors without a residual, and whose codec is in its first state, need no bytes.
     ///
     /// ```text
     /// "gwheld" 0 1 | tensors | per tensor: name, values, codec, states | hash
     /// ```
-    /// Numbers are little-endian, counts have 32 bits, names and values have their count before them, and the hash is FNV-1a of 64 bits.
+    /// Numbers are little-endian, counts have 32 bits, names and values have their count before
+    /// them, and the hash is FNV-1a of 64 bits.
     #[must_use]
     pub fn save(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
@@ -245,7 +250,8 @@ impl Residuals {
             let name = reader.text()?;
             let sum = reader.values()?;
             let codec = reader.text()?;
-            // No capacity by a count that was not checked: each state takes at least four bytes of what there is.
+            // No capacity by a count that was not checked: each state takes at least four bytes of
+            // what there is.
             let states = (0..reader.count()?).map(|_| reader.values()).collect::<Result<_, _>>()?;
             residuals.tensors.insert(name, Residual { sum, codec, states });
         }
@@ -313,7 +319,7 @@ pub enum ResidualError {
     Damaged { at: usize },
     /// A rank beyond the ranks.
     #[error("rank {me} of {ranks}: ranks go from 0 to one less than the ranks")]
-    NoSuchMember { me: usize, ranks: usize },
+    NoSuchRank { me: usize, ranks: usize },
 }
 
 /// Is there no gradient? That of a parameter that was not used is all zeros.

@@ -21,11 +21,12 @@ pub struct Round<'a> {
 }
 
 impl Round<'_> {
-    /// Replaces the values of `buffer` by their sums over all ranks, as [`Method::exchange`] does. With a server, workers call it, and the
-    /// server sums.
+    /// Replaces the values of `buffer` by their sums over all ranks, as [`Method::exchange`] does.
+    /// With a server, workers call it, and the server sums.
     ///
     /// # Errors
-    /// As there; or ranks got different bits; or the link has a server, and the method nothing that a server sums.
+    /// As there; or ranks got different bits; or the link has a server, and the method nothing that
+    /// a server sums.
     pub fn sum(
         &self,
         link: &mut Link,
@@ -39,7 +40,8 @@ impl Round<'_> {
         self.run(link, buffer, residuals)
     }
 
-    /// [`sum`](Self::sum), divided by the number of ranks that have a gradient. The residuals stay in units of the sum.
+    /// [`sum`](Self::sum), divided by the number of ranks that have a gradient. The residuals stay
+    /// in units of the sum.
     ///
     /// # Errors
     /// As there.
@@ -55,8 +57,9 @@ impl Round<'_> {
         Ok(report)
     }
 
-    /// [`mean`](Self::mean) of values that are `scale` times the gradient, and so is their mean. The gradient itself is exchanged, and the
-    /// residuals are in its units. Also returns whether all means are finite.
+    /// [`mean`](Self::mean) of values that are `scale` times the gradient, and so is their mean.
+    /// The gradient itself is exchanged, and the residuals are in its units. Also returns whether
+    /// all means are finite.
     ///
     /// # Errors
     /// As there.

@@ -1,4 +1,5 @@
-//! Sums of scaled values, for what keeps to an absolute bound: the network, and an aggregator in it.
+//! Sums of scaled values, for what keeps to an absolute bound: the network, and an aggregator in
+//! it.
 
 use std::time::Instant;
 
@@ -9,8 +10,9 @@ use crate::magnitude::{NOT_FINITE, exponent};
 use crate::plan::CollectivePlan;
 use crate::residuals::Residuals;
 
-/// Sums values whose sum has to be below 1. Ranks agree on a power of two for each tensor first. The plan's codec is a `wire:`, which holds
-/// nothing back: another rank's residual would be in other units.
+/// Sums values whose sum has to be below 1. Ranks agree on a power of two for each tensor first.
+/// The plan's codec is a `wire:`, which holds nothing back: another rank's residual would be in
+/// other units.
 pub(crate) fn scaled(
     link: &mut Link,
     buffer: &mut [f32],
@@ -20,7 +22,8 @@ pub(crate) fn scaled(
 ) -> Result<Report, LinkError> {
     let start = Instant::now();
     link.check(buffer.len(), layout, plan, residuals)?;
-    // The residual of another plan is in units of the gradient, so it joins the gradient before there is a scale.
+    // The residual of another plan is in units of the gradient, so it joins the gradient before
+    // there is a scale.
     for (name, range) in layout.tensors() {
         residuals.release(name, &mut buffer[range.clone()]);
     }

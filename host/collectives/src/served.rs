@@ -15,13 +15,14 @@ use crate::residuals::Residuals;
 use crate::round::Round;
 use crate::strategies::Strategy;
 
-/// The answer of a server with an optimizer. It prints as it is read: `weights`, or the codec of deltas.
+/// The answer of a server with an optimizer. It prints as it is read: `weights`, or the codec of
+/// deltas.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Returns {
     /// Its weights, as they are.
     Weights,
-    /// The difference of its weights from the workers', by this codec. What a message loses is still missing at the next one, so it
-    /// is fed back.
+    /// The difference of its weights from the workers', by this codec. What a message loses is
+    /// still missing at the next one, so it is fed back.
     Deltas(Coding),
 }
 
@@ -62,8 +63,8 @@ impl FromStr for Returns {
 
 /// Exchanges with a server's optimizer.
 impl Round<'_> {
-    /// Gives a server's optimizer the weights that it starts from, those of rank 1, and all others the same ones. Says what the
-    /// server returns from now on.
+    /// Gives a server's optimizer the weights that it starts from, those of rank 1, and all others
+    /// the same ones. Says what the server returns from now on.
     ///
     /// # Errors
     /// The server has no optimizer, or takes no messages of the method; or the exchange failed.
@@ -81,11 +82,12 @@ impl Round<'_> {
         Ok(text.parse()?)
     }
 
-    /// Gives a server's optimizer a gradient, and replaces it by what the server returns: weights, or what to add to them. The optimizer
-    /// steps with the mean over all workers.
+    /// Gives a server's optimizer a gradient, and replaces it by what the server returns: weights,
+    /// or what to add to them. The optimizer steps with the mean over all workers.
     ///
     /// # Errors
-    /// As [`sum`](Self::sum); or the method has more messages than one for a tensor; or the server has no such weights.
+    /// As [`sum`](Self::sum); or the method has more messages than one for a tensor; or the server
+    /// has no such weights.
     pub fn step(
         &self,
         link: &mut Link,

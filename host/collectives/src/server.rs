@@ -1,8 +1,10 @@
-//! A parameter server: a rank without a gradient that owns all sums, and the weights if it has an optimizer.
+//! A parameter server: a rank without a gradient that owns all sums, and the weights if it has an
+//! optimizer.
 //!
-//! It is rank 0 of a link whose [`Options::served`](crate::Options) is set. Before each exchange, rank 1 tells it the layout and
-//! the plan; then it takes its part in the exchange, as all others do. So workers need no more than each other's layout to be
-//! served, and a server needs nothing of a model.
+//! It is rank 0 of a link whose [`Options::served`](crate::Options) is set. Before each exchange,
+//! rank 1 tells it the layout and the plan; then it takes its part in the exchange, as all others
+//! do. So workers need no more than each other's layout to be served, and a server needs nothing of
+//! a model.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::Receiver;
@@ -57,7 +59,8 @@ struct Parameter {
 #[derive(Debug)]
 pub struct Server {
     link: Link,
-    /// Requests of rank 1, in their order; `None` when all others have left. It may come while an exchange is under way.
+    /// Requests of rank 1, in their order; `None` when all others have left. It may come while an
+    /// exchange is under way.
     requests: Receiver<Option<Vec<u8>>>,
     updates: Option<Updates>,
     /// The losses of its sums, which it adds to the next ones.
@@ -67,7 +70,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// At rank 0 of a link with [`Options::served`](crate::Options): sums gradients, or steps with their means.
+    /// At rank 0 of a link with [`Options::served`](crate::Options): sums gradients, or steps with
+    /// their means.
     ///
     /// # Panics
     /// The link is another one.
@@ -87,7 +91,8 @@ impl Server {
     /// Serves until all workers have left.
     ///
     /// # Errors
-    /// The failure that all ranks are told: a worker is gone or silent, or they disagree with each other or with this server.
+    /// The failure that all ranks are told: a worker is gone or silent, or they disagree with each
+    /// other or with this server.
     pub fn run(mut self) -> Result<Served, LinkError> {
         while let Some(request) = self.next_request()? {
             let done = match Request::read(&request) {
@@ -107,8 +112,8 @@ impl Server {
 
     /// Waits for the next request; `None` when all others have left.
     ///
-    /// Between two exchanges ranks may take any time, so it waits for as long as their connections live. A rank that keeps the
-    /// others waiting is named by these, within the timeout.
+    /// Between two exchanges ranks may take any time, so it waits for as long as their connections
+    /// live. A rank that keeps the others waiting is named by these, within the timeout.
     fn next_request(&mut self) -> Result<Option<Vec<u8>>, LinkError> {
         self.requests.recv().map_err(|_| self.link.ended())
     }

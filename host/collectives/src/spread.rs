@@ -1,10 +1,12 @@
 //! Bytes that are no values, on tagged connections.
 //!
-//! A compressor of such a connection keeps each value to within its bound, and takes everything for values: handshakes and headers
-//! too. So each byte travels as a value of its own, and these are so far apart that no bound blurs them.
+//! A compressor of such a connection keeps each value to within its bound, and takes everything for
+//! values: handshakes and headers too. So each byte travels as a value of its own, and these are so
+//! far apart that no bound blurs them.
 
-/// 2^55, from the value of one byte to that of the next: above any bound that gradients make sense with, and 255 of them are below
-/// 2^64, from where on nothing looks like a value (FORMAT.md section 5.1, S9).
+/// 2^55, from the value of one byte to that of the next: above any bound that gradients make sense
+/// with, and 255 of them are below 2^64, from where on nothing looks like a value (FORMAT.md
+/// section 5.1, S9).
 const STEP: f32 = 36_028_797_018_963_968.0;
 /// The factor by which bytes get longer.
 pub(crate) const SPREAD: usize = 4;

@@ -20,8 +20,9 @@ pub(crate) fn io_error(what: &str, source: io::Error) -> LinkError {
     LinkError::Io { what: what.to_owned(), source }
 }
 
-/// A socket of the address's family. One to be tagged is so before it connects or listens, so its SYN, or the SYN-ACK of what
-/// connects to it, is too: the dataplane learns from them where values start.
+/// A socket of the address's family. One to be tagged is so before it connects or listens, so its
+/// SYN, or the SYN-ACK of what connects to it, is too: the dataplane learns from them where values
+/// start.
 fn socket(address: SocketAddr, tagged: bool) -> io::Result<std::os::fd::OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -116,7 +117,8 @@ pub(crate) fn write_by(stream: &mut TcpStream, mut bytes: &[u8], until: Instant)
     Ok(())
 }
 
-/// Prepares a connection for the exchange: never blocks, sends at once, and notices a host that is gone.
+/// Prepares a connection for the exchange: never blocks, sends at once, and notices a host that is
+/// gone.
 pub(crate) fn prepare(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
     stream.set_nonblocking(true)?;
     sockopt::set_tcp_nodelay(stream, true)?;

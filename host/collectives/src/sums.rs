@@ -1,8 +1,10 @@
-//! Sums of what ranks send each other where no aggregator sums: the same whole numbers, added by one of them.
+//! Sums of what ranks send each other where no aggregator sums: the same whole numbers, added by
+//! one of them.
 //!
-//! A contribution is the values as the codec has them; what it restores is whole numbers of one unit, which are added as integers, and
-//! the sums become what an aggregator's result would. If a value is too large for that, it is sent as it is, and the sum is made in `f64`, in
-//! the order of the ranks. One rank makes each sum and sends it to all, so all have the same bits.
+//! A contribution is the values as the codec has them; what it restores is whole numbers of one
+//! unit, which are added as integers, and the sums become what an aggregator's result would. If a
+//! value is too large for that, it is sent as it is, and the sum is made in `f64`, in the order of
+//! the ranks. One rank makes each sum and sends it to all, so all have the same bits.
 
 use std::sync::Arc;
 

@@ -11,8 +11,8 @@ pub(crate) const LEN: usize = 32;
 
 /// A random number that the ranks of one job know, and nobody else. It never goes over the network.
 ///
-/// It keeps jobs apart, and strangers out. It hides nothing: whoever can read or change the packets between ranks can do so with
-/// what they exchange.
+/// It keeps jobs apart, and strangers out. It hides nothing: whoever can read or change the packets
+/// between ranks can do so with what they exchange.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token([u8; LEN]);
 
@@ -47,8 +47,8 @@ impl Token {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The proof that one knows the token, for what was said in this handshake: HMAC-SHA-256 (RFC 2104). The two sides'
-    /// proofs differ, so neither can send the other's back.
+    /// The proof that one knows the token, for what was said in this handshake: HMAC-SHA-256 (RFC
+    /// 2104). The two sides' proofs differ, so neither can send the other's back.
     pub(crate) fn proof(&self, side: &[u8], said: &[&[u8]]) -> [u8; LEN] {
         let pad = |with: u8| {
             let mut block = [with; 64];
@@ -81,7 +81,8 @@ mod tests {
 
     #[test]
     fn the_proof_is_that_of_rfc_2104() {
-        // Computed with Python: hmac.new(bytes(range(32)), b"accept" + b"hello", "sha256").hexdigest()
+        // Computed with Python: hmac.new(bytes(range(32)), b"accept" + b"hello",
+        // "sha256").hexdigest()
         let token = Token(std::array::from_fn(|i| i as u8));
         let hex: String =
             token.proof(b"accept", &[b"hel", b"lo"]).iter().map(|b| format!("{b:02x}")).collect();

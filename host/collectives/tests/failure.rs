@@ -1,4 +1,5 @@
-//! Ranks that are killed, stopped, slow or gone: everybody else gets an error that names them, and nobody waits for ever.
+//! Ranks that are killed, stopped, slow or gone: everybody else gets an error that names them, and
+//! nobody waits for ever.
 //!
 //! A rank under attack is a process: this test program again, which runs [`rank`] alone.
 
@@ -10,23 +11,24 @@ use std::time::{Duration, Instant};
 use gradwire_collectives::{CollectivePlan, Layout, Link, LinkError, Listening, Options, Residuals, Token};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The variable that tells this program to be a rank: root, rank, ranks, token, milliseconds after each exchange, strategy, and whether it then compares.
+/// The variable that tells this program to be a rank: root, rank, ranks, token, milliseconds after
+/// each exchange, strategy, and whether it then compares.
 const JOB: &str = "GRADWIRE_TEST_RANK";
 const VALUES: usize = 20_000;
 /// An aggregator in the network that is not there.
-const NODE: &str = "in-network:127.0.0.1:9";
+const AGGREGATOR: &str = "in-network:127.0.0.1:9";
 
 fn exchange(link: &mut Link, strategy: &str) -> Result<(), LinkError> {
     let layout = Layout::new([("a", VALUES)]).unwrap();
     let plan: CollectivePlan = match strategy {
-        NODE => format!("strategy = {NODE:?}").parse().unwrap(),
+        AGGREGATOR => format!("strategy = {AGGREGATOR:?}").parse().unwrap(),
         _ => format!("strategy = {strategy:?}\ncodec = \"f32\"").parse().unwrap(),
     };
     let mut values = vec![1.0; VALUES];
     link.exchange(&mut values, &layout, &plan, &mut Residuals::new())?;
     // An aggregator's codec is within 2^-10 of each rank's.
     let off = values.iter().map(|value| (value - link.ranks() as f32).abs()).fold(0.0, f32::max);
-    assert!(if strategy == NODE { off < 0.01 } else { off == 0.0 }, "{strategy}: off by {off}");
+    assert!(if strategy == AGGREGATOR { off < 0.01 } else { off == 0.0 }, "{strategy}: off by {off}");
     Ok(())
 }
 
@@ -95,7 +97,8 @@ impl Drop for Process {
     }
 }
 
-/// Ranks here, all but `victim`, which is a process; after some exchanges `attack` does something to it. What each is told.
+/// Ranks here, all but `victim`, which is a process; after some exchanges `attack` does something
+/// to it. What each is told.
 fn attacked(
     ranks: usize,
     victim: usize,
@@ -107,7 +110,8 @@ fn attacked(
     attacked_in(ranks, victim, timeout, pause, strategy, false, attack).0
 }
 
-/// The same with the process as it is then. If the ranks compare, they do it after the first exchange, and wait in it.
+/// The same with the process as it is then. If the ranks compare, they do it after the first
+/// exchange, and wait in it.
 fn attacked_in(
     ranks: usize,
     victim: usize,
@@ -121,8 +125,8 @@ fn attacked_in(
     let token = Token::random().unwrap();
     let listen = |at| Listening::bind(at, options(token.clone(), timeout)).unwrap();
     let bind = || listen("127.0.0.1:0".parse().unwrap());
-    // If rank 0 is the victim, its port has to be known before: any that is free now, and stays so, since nobody else listens at
-    // this address.
+    // If rank 0 is the victim, its port has to be known before: any that is free now, and stays so,
+    // since nobody else listens at this address.
     let [.., a, b] = std::process::id().to_be_bytes();
     let own = [127, 100 + NEXT.fetch_add(1, Ordering::Relaxed), a, b.max(1)];
     let root = listen((own, 0).into());
@@ -182,7 +186,8 @@ fn rank_0_that_is_killed_is_named_to_all() {
     }
 }
 
-/// In an exchange, and where ranks wait for each other's checksums. One that goes on later hears of it, and ends too.
+/// In an exchange, and where ranks wait for each other's checksums. One that goes on later hears of
+/// it, and ends too.
 #[test]
 fn a_rank_that_is_stopped_is_named_to_all() {
     // Half of it is what a rank may be silent, and no machine is away for that long.
@@ -210,8 +215,8 @@ fn a_rank_that_is_stopped_is_named_to_all() {
             (2, "ring", false),
             (1, "servers", false),
             (3, "all-gather", false),
-            (1, NODE, false),
-            (0, NODE, false),
+            (1, AGGREGATOR, false),
+            (0, AGGREGATOR, false),
             (0, "ring", true),
             (2, "ring", true),
         ] {

@@ -1,4 +1,5 @@
-//! Sums in the network: ranks on loopback, an aggregator that fails in every way, and sums that stay exact.
+//! Sums in the network: ranks on loopback, an aggregator that fails in every way, and sums that
+//! stay exact.
 
 mod support;
 
@@ -35,12 +36,13 @@ struct Faults {
     dies_after: AtomicU64,
     /// Packets sent.
     sent: AtomicU64,
-    /// When this worker contributes, somebody else refuses it in the aggregator's name: the aggregator's epoch were so far ahead.
+    /// When this worker contributes, somebody else refuses it in the aggregator's name: the
+    /// aggregator's epoch were so far ahead.
     forged: Mutex<Option<(u8, u32)>>,
 }
 
 /// Runs `work` with the address of an aggregator with such faults.
-fn with_node<T>(faults: &Faults, work: impl FnOnce(SocketAddr) -> T) -> T {
+fn with_aggregator<T>(faults: &Faults, work: impl FnOnce(SocketAddr) -> T) -> T {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let at = socket.local_addr().unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
@@ -137,8 +139,8 @@ fn restored(values: &[f32], profile: Profile) -> Vec<f32> {
     restored.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }
 
-/// The sums of all ranks' gradients as the codec's definition restores them, in `f64`, which has room for them; of codec 1, what it
-/// restores of the sums.
+/// The sums of all ranks' gradients as the codec's definition restores them, in `f64`, which has
+/// room for them; of codec 1, what it restores of the sums.
 fn exact(gradients: &[Vec<f32>], profile: Profile) -> Vec<f32> {
     let mut sums = vec![0f64; gradients[0].len()];
     let unit = 2f64.powi(if profile.codec() == 1 { -15 } else { -10 });
@@ -161,12 +163,14 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-/// After so many rounds a test gives up. Between two tries of the aggregator are at most 64 (`LONGEST_PAUSE`).
+/// After so many rounds a test gives up. Between two tries of the aggregator are at most 64
+/// (`LONGEST_PAUSE`).
 const MAX_ROUNDS: usize = 1000;
 
-/// Rounds of `work` at each rank: `least` of them, and then more until what all ranks have is `enough`. On a busy machine the
-/// aggregator may seem silent at any time, and is left alone for some rounds; so no test wants anything of a given round. `before` a round
-/// somebody may break the aggregator or repair it.
+/// Rounds of `work` at each rank: `least` of them, and then more until what all ranks have is
+/// `enough`. On a busy machine the aggregator may seem silent at any time, and is left alone for
+/// some rounds; so no test wants anything of a given round. `before` a round somebody may break the
+/// aggregator or repair it.
 fn rounds<T: Send>(
     count: usize,
     least: usize,
@@ -229,7 +233,7 @@ fn exchange(
 }
 
 /// Did the aggregator sum all of a round, at all ranks?
-fn by_node(reports: &[Vec<InNetwork>], round: usize) -> bool {
+fn by_aggregator(reports: &[Vec<InNetwork>], round: usize) -> bool {
     reports
         .iter()
         .all(|report| report[round].from_aggregator == report[round].chunks && report[round].reason.is_none())
@@ -237,7 +241,7 @@ fn by_node(reports: &[Vec<InNetwork>], round: usize) -> bool {
 
 /// Did it do so in a round from `first` on?
 fn by_aggregator_since(first: usize) -> impl Fn(&[Vec<InNetwork>]) -> bool {
-    move |reports| (first..reports[0].len()).any(|round| by_node(reports, round))
+    move |reports| (first..reports[0].len()).any(|round| by_aggregator(reports, round))
 }
 
 const VALUES: usize = 100_003;
@@ -247,13 +251,13 @@ fn an_aggregator_sums_everything_exactly() {
     for (codec, count, values) in
         [(2, 1, 300), (2, 2, 1), (2, 3, 2048), (2, 4, VALUES), (1, 1, 300), (1, 4, VALUES)]
     {
-        let reports = with_node(&Faults::default(), |at| {
+        let reports = with_aggregator(&Faults::default(), |at| {
             exchange(codec, count, values, at, 6, by_aggregator_since(0), |_| ())
         });
         assert!(reports[0].iter().all(|report| report.chunks == values.div_ceil(2048)));
     }
     // Of no values there is nothing to sum.
-    with_node(&Faults::default(), |at| exchange(2, 2, 0, at, 2, |_| true, |_| ()));
+    with_aggregator(&Faults::default(), |at| exchange(2, 2, 0, at, 2, |_| true, |_| ()));
 }
 
 #[test]
@@ -269,7 +273,8 @@ fn without_an_aggregator_ranks_sum_to_the_same_bits() {
                 report.iter().all(|report| report.summed == report.chunks && report.from_aggregator == 0)
             );
             let reasons: Vec<_> = report.iter().map(|report| report.reason.unwrap()).collect();
-            // After the first failure one exchange leaves the aggregator alone, after the second two.
+            // After the first failure one exchange leaves the aggregator alone, after the second
+            // two.
             assert_eq!(reasons, ["silent", "not-tried", "silent", "not-tried"]);
         }
     }
@@ -278,14 +283,14 @@ fn without_an_aggregator_ranks_sum_to_the_same_bits() {
 #[test]
 fn a_lossy_aggregator_sums_everything() {
     let faults = Faults { lossy: AtomicU64::new(20), ..Faults::default() };
-    with_node(&faults, |at| exchange(2, 4, VALUES, at, 6, by_aggregator_since(0), |_| ()));
+    with_aggregator(&faults, |at| exchange(2, 4, VALUES, at, 6, by_aggregator_since(0), |_| ()));
 }
 
 #[test]
 fn an_aggregator_that_dies_is_replaced_by_the_ranks_and_used_again() {
     for (codec, after) in [(2, 0), (2, 1), (2, 37), (2, 150), (1, 37), (1, 150)] {
         let faults = Faults { dies_after: AtomicU64::new(u64::MAX), ..Faults::default() };
-        let reports = with_node(&faults, |at| {
+        let reports = with_aggregator(&faults, |at| {
             exchange(codec, 4, VALUES, at, 16, by_aggregator_since(4), |round| match round {
                 1 if after == 0 => faults.dead.store(true, Ordering::Relaxed),
                 1 => faults.dies_after.store(faults.sent.load(Ordering::Relaxed) + after, Ordering::Relaxed),
@@ -309,7 +314,8 @@ fn an_aggregator_that_dies_is_replaced_by_the_ranks_and_used_again() {
     }
 }
 
-/// Whoever reads one packet, and sends one, ends no more than the exchange, whatever the packet says.
+/// Whoever reads one packet, and sends one, ends no more than the exchange, whatever the packet
+/// says.
 #[test]
 fn a_forged_refusal_costs_a_fallback() {
     for (worker, ahead) in [(0, 5), (1, (1 << 31) - 1), (0, 1 << 31), (2, (1 << 31) + 1), (1, u32::MAX)] {
@@ -319,7 +325,7 @@ fn a_forged_refusal_costs_a_fallback() {
             let ended = reports[0].iter().position(|round| round.reason == Some("refused"));
             ended.is_some_and(|round| by_aggregator_since(round + 1)(reports))
         };
-        with_node(&faults, |at| {
+        with_aggregator(&faults, |at| {
             exchange(2, 3, VALUES, at, 6, again, |round| {
                 if round == 3 {
                     *faults.forged.lock().unwrap() = Some((worker, ahead));
@@ -329,7 +335,8 @@ fn a_forged_refusal_costs_a_fallback() {
     }
 }
 
-/// Whoever does not read the path has to guess an epoch to contribute in a rank's name. The clock's second would be no guess.
+/// Whoever does not read the path has to guess an epoch to contribute in a rank's name. The clock's
+/// second would be no guess.
 #[test]
 fn first_epochs_are_drawn_by_chance() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -350,7 +357,8 @@ fn first_epochs_are_drawn_by_chance() {
     assert!(most - least > 1 << 24, "{epochs:?}");
 }
 
-/// A rank that gets no results asks, and is answered with results, which are lost again: others have what it lacks.
+/// A rank that gets no results asks, and is answered with results, which are lost again: others
+/// have what it lacks.
 #[test]
 fn a_chunk_that_one_rank_lacks_another_sends_it() {
     let faults = Faults { deaf: Mutex::new(vec![1]), ..Faults::default() };
@@ -358,13 +366,13 @@ fn a_chunk_that_one_rank_lacks_another_sends_it() {
         reports[1].iter().any(|round| round.copied > 0)
             && reports[0].iter().any(|round| round.from_aggregator > 0)
     };
-    let reports = with_node(&faults, |at| exchange(1, 3, VALUES, at, 8, copied, |_| ()));
+    let reports = with_aggregator(&faults, |at| exchange(1, 3, VALUES, at, 8, copied, |_| ()));
     assert!(reports[1].iter().all(|round| round.from_aggregator == 0), "{reports:?}");
 }
 
 /// Two jobs, with tokens and codecs of their own, at one aggregator at a time.
 #[test]
-fn jobs_share_a_node() {
+fn jobs_share_an_aggregator() {
     let mut aggregator = Aggregator::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let (at, stop) = (aggregator.address().unwrap(), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -379,7 +387,8 @@ fn jobs_share_a_node() {
     });
 }
 
-/// NaN makes its own lane a NaN. A value beyond what integers hold is summed as a float, by the ranks.
+/// NaN makes its own lane a NaN. A value beyond what integers hold is summed as a float, by the
+/// ranks.
 #[test]
 fn values_that_are_no_numbers_or_too_large_are_summed_too() {
     [1, 2].into_iter().for_each(odd_values_are_summed);
@@ -394,7 +403,7 @@ fn odd_values_are_summed(codec: u8) {
     let twice = |results: &[Vec<(Vec<f32>, InNetwork)>]| {
         results.iter().all(|results| results.iter().filter(too_large).count() > 1)
     };
-    let results = with_node(&Faults::default(), |at| {
+    let results = with_aggregator(&Faults::default(), |at| {
         let work = |link: &mut Link, _| {
             let mut buffer = vec![0.25; 5000];
             if link.rank() == 1 {
@@ -423,7 +432,7 @@ fn odd_values_are_summed(codec: u8) {
 #[test]
 fn a_method_scales_what_an_aggregator_sums() {
     let layout = Layout::new([("small", 3000), ("large", 3000)]).unwrap();
-    let results = with_node(&Faults::default(), |at| {
+    let results = with_aggregator(&Faults::default(), |at| {
         ranks(3, ANYWHERE, &options(false), |mut link| {
             let method: Method = format!("in-network:{at}").parse().unwrap();
             assert_eq!(method.to_string(), format!("in-network:{at}"));
@@ -450,11 +459,12 @@ fn a_method_scales_what_an_aggregator_sums() {
     }
 }
 
-/// A rank that leaves ends the exchange at all others, as in every other exchange, though the aggregator would wait for it.
+/// A rank that leaves ends the exchange at all others, as in every other exchange, though the
+/// aggregator would wait for it.
 #[test]
 fn a_rank_that_leaves_ends_the_exchange() {
     let layout = Layout::new([("all", 5000)]).unwrap();
-    let results = with_node(&Faults::default(), |at| {
+    let results = with_aggregator(&Faults::default(), |at| {
         ranks(3, ANYWHERE, &options(false), |mut link| {
             let exchange = |link: &mut Link| {
                 link.exchange(&mut vec![1.0; 5000], &layout, &plan(at, 2), &mut Residuals::new()).map(|_| ())

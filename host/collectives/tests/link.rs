@@ -1,4 +1,5 @@
-//! Exchanges over TCP on loopback, each rank a thread: results, replays, agreement, and what a stranger gets.
+//! Exchanges over TCP on loopback, each rank a thread: results, replays, agreement, and what a
+//! stranger gets.
 
 mod support;
 
@@ -28,7 +29,8 @@ const TENSORS: [(&str, usize); 5] =
 /// A result, what was recorded, and the residual after it.
 type Seen = (Vec<f32>, Record, Vec<f32>);
 
-/// Some exchanges with this plan, at so many ranks; each is checked against sums in `f64` and against its own messages.
+/// Some exchanges with this plan, at so many ranks; each is checked against sums in `f64` and
+/// against its own messages.
 fn exchange(count: usize, at: &str, plan: &CollectivePlan) {
     let layout = Layout::new(TENSORS).unwrap();
     let values = layout.values();
@@ -154,7 +156,8 @@ fn more_and_fewer_partitions_than_ranks_and_any_order_of_sends() {
     );
 }
 
-/// A message may still wait for the coordinator when the next exchange begins, whose plan has another order.
+/// A message may still wait for the coordinator when the next exchange begins, whose plan has
+/// another order.
 #[test]
 fn orders_may_change_from_one_exchange_to_the_next() {
     let layout = Layout::new([("a", 20_000)]).unwrap();
@@ -284,7 +287,8 @@ fn wrong_arguments_leave_the_link_as_it_was() {
 fn stranger(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(bytes).unwrap();
-    // Whoever refuses the first bytes may have closed already, and reset the connection for what it did not read.
+    // Whoever refuses the first bytes may have closed already, and reset the connection for what it
+    // did not read.
     _ = stream.shutdown(std::net::Shutdown::Write);
     let mut answer = Vec::new();
     _ = stream.read_to_end(&mut answer);
@@ -317,7 +321,8 @@ fn strangers_cannot_take_a_ranks_place() {
 
 #[test]
 fn ranks_that_do_not_come_are_named_with_who_was_refused() {
-    // On a busy machine a stranger may not have been heard when the time is over: then ranks wait longer.
+    // On a busy machine a stranger may not have been heard when the time is over: then ranks wait
+    // longer.
     for seconds in [1, 2, 4, 8, 16, 32, 64] {
         let options = Options { timeout: Duration::from_secs(seconds), ..options(false) };
         let listening = Listening::bind("127.0.0.1:0".parse().unwrap(), options).unwrap();
@@ -338,7 +343,8 @@ fn ranks_that_do_not_come_are_named_with_who_was_refused() {
     panic!("a stranger was not refused within 64 s");
 }
 
-/// A stranger that says nothing holds up no start: if a rank waited for it, the others would take that rank for stopped.
+/// A stranger that says nothing holds up no start: if a rank waited for it, the others would take
+/// that rank for stopped.
 #[test]
 fn a_strangers_silent_connection_holds_up_nobody() {
     (0..2).for_each(a_stranger_at);
@@ -346,8 +352,8 @@ fn a_strangers_silent_connection_holds_up_nobody() {
 
 fn a_stranger_at(visited: usize) {
     let layout = Layout::new([("a", 100)]).unwrap();
-    // On a busy machine a rank may be away for longer than this allows: then all have more time. From 20 s on, nobody would be missed
-    // for the 10 s that a handshake may take.
+    // On a busy machine a rank may be away for longer than this allows: then all have more time.
+    // From 20 s on, nobody would be missed for the 10 s that a handshake may take.
     for seconds in [8, 12, 16, 19] {
         let options = Options { timeout: Duration::from_secs(seconds), ..options(false) };
         let bind = || Listening::bind("127.0.0.1:0".parse().unwrap(), options.clone()).unwrap();

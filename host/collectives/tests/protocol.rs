@@ -1,4 +1,5 @@
-//! The fuzzer's oracle of a rank's protocol (fuzz/oracles/ranks.rs) as a plain test: its corpus, and inputs drawn by chance.
+//! The fuzzer's oracle of a rank's protocol (fuzz/oracles/ranks.rs) as a plain test: its corpus,
+//! and inputs drawn by chance.
 
 use std::fs;
 use std::path::Path;

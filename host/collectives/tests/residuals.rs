@@ -1,6 +1,8 @@
-//! A residual is in units of the gradient of its tensor, whatever plan made it: any other plan takes it over and delivers it.
+//! A residual is in units of the gradient of its tensor, whatever plan made it: any other plan
+//! takes it over and delivers it.
 //!
-//! Each test compares with a sum in `f64`: residual before and gradient given are what is delivered and the residual after.
+//! Each test compares with a sum in `f64`: residual before and gradient given are what is delivered
+//! and the residual after.
 
 mod support;
 
@@ -14,8 +16,8 @@ const TENSORS: [(&str, usize, usize); 4] =
     [("fc", 40, 60), ("long", 1, 4096), ("bias", 1, 40), ("odd", 1, 1543)];
 const RANKS: usize = 3;
 
-/// Ways to exchange, and how far what they deliver may be from what they are given, as a part of the tensor's largest value: they drop
-/// what they lose. All others lose nothing but roundings.
+/// Ways to exchange, and how far what they deliver may be from what they are given, as a part of
+/// the tensor's largest value: they drop what they lose. All others lose nothing but roundings.
 const PLANS: &[(&str, f64)] = &[
     ("f32", 0.0),
     ("f16", 0.0),
@@ -80,7 +82,8 @@ fn silent() -> (UdpSocket, SocketAddr) {
 #[test]
 fn every_plan_takes_over_the_residual_of_every_other() {
     let (_socket, silent) = silent();
-    // Far from 1, since a scale that is lost shows there. Thresholds and halves need values of a common size.
+    // Far from 1, since a scale that is lost shows there. Thresholds and halves need values of a
+    // common size.
     for size in [1.0, 700.0, 0.002] {
         let plans: Vec<_> =
             PLANS.iter().filter(|(text, _)| size == 1.0 || !text.starts_with("tbq")).collect();
@@ -141,8 +144,9 @@ fn every_plan_takes_over_the_residual_of_every_other() {
     }
 }
 
-/// DDP gives zeros for a parameter that a rank did not use, and discards the result if no rank used it. So no residual may be in such a
-/// result; a checkpoint's waits as well, also that of a tensor which another plan sends together with others.
+/// DDP gives zeros for a parameter that a rank did not use, and discards the result if no rank used
+/// it. So no residual may be in such a result; a checkpoint's waits as well, also that of a tensor
+/// which another plan sends together with others.
 #[test]
 fn residuals_wait_for_a_gradient() {
     let (_socket, silent) = silent();
@@ -270,7 +274,8 @@ fn coding(method: Method) -> Coding {
     plan.coding()
 }
 
-/// A residual of another shape is an error before anything is exchanged: the link, the gradient and the residual are as before.
+/// A residual of another shape is an error before anything is exchanged: the link, the gradient and
+/// the residual are as before.
 #[test]
 fn a_residual_of_another_shape_is_refused_and_changes_nothing() {
     let (_socket, silent) = silent();
@@ -311,8 +316,9 @@ fn a_plan_that_the_link_refuses_changes_nothing() {
     });
 }
 
-/// `dgc` with a momentum is for an optimizer without one, and small tensors are none of the codec's: they get it all the same, as SGD with
-/// a momentum has it, also after a checkpoint and with fewer ranks.
+/// `dgc` with a momentum is for an optimizer without one, and small tensors are none of the
+/// codec's: they get it all the same, as SGD with a momentum has it, also after a checkpoint and
+/// with fewer ranks.
 #[test]
 fn small_tensors_get_the_momentum_that_the_optimizer_has_not() {
     let layout = Layout::new([("fc", 2400), ("bias", 40), ("scale", 7)]).unwrap();

@@ -62,7 +62,8 @@ fn every_codec_sums_at_the_server() {
         let server = server.unwrap();
         assert_eq!((server.exchanges, server.values), (6, 6 * 4530), "{text}");
         let results: Vec<_> = results.into_iter().map(Result::unwrap).collect();
-        // Over the rounds, what was given is what was delivered and the residual: of the order of one round.
+        // Over the rounds, what was given is what was delivered and the residual: of the order of
+        // one round.
         for at in 0..4530 {
             let given: Vec<Vec<f32>> = (1..=workers)
                 .flat_map(|worker| (0..rounds).map(move |number| gradient(worker, number)))
@@ -145,7 +146,8 @@ fn a_server_steps_and_returns_weights_or_deltas() {
         let off =
             norm(&mut results[0].iter().zip(&expected).map(|(got, expected)| f64::from(*got) - expected));
         let way = norm(&mut start(1).iter().zip(&expected).map(|(start, end)| f64::from(*start) - end));
-        // What the last messages lost is still to come; without feedback, the loss of all rounds would be.
+        // What the last messages lost is still to come; without feedback, the loss of all rounds
+        // would be.
         let most = match (push, returns) {
             ("f32", "weights" | "f32") => 1e-5,
             ("f32", "3lc:1:1024") => 0.5,

@@ -103,7 +103,8 @@ proptest! {
                 let (held_after, c) = sum(&all.residuals, at);
                 let delivered = f64::from(delivered);
                 let off = (given + held_before - delivered - held_after).abs();
-                // A ring's sums pass through many messages, and each rounds what it says and the residual.
+                // A ring's sums pass through many messages, and each rounds what it says and the
+                // residual.
                 let size = a + b + c + delivered.abs();
                 prop_assert!(off <= 4.0 * rounding(ranks, size), "{strategy} {codec} round {round}: off by {off} of {size}");
             }

@@ -1,6 +1,7 @@
 //! `gradwire._native`: links, plans and residuals for the Python package `gradwire`.
 //!
-//! `host/python/python/gradwire/_state.py` is what trainers use. Everything that waits gives up Python's lock meanwhile.
+//! `host/python/python/gradwire/_state.py` is what trainers use. Everything that waits gives up
+//! Python's lock meanwhile.
 
 // A program of tests would need libpython, and there is nothing to test in it.
 #![cfg(not(test))]
@@ -126,7 +127,8 @@ impl Layout {
     }
 }
 
-/// The longest that ranks which were there a moment ago may take to connect. A server, too, has it from when the first of them is there.
+/// The longest that ranks which were there a moment ago may take to connect. A server, too, has it
+/// from when the first of them is there.
 const OPENING: Duration = Duration::from_secs(30);
 
 /// A rank's open port.
@@ -138,8 +140,8 @@ struct Listening {
 
 #[pymethods]
 impl Listening {
-    /// Listens at all addresses of the family that `root` has, at a port that the system chooses. `root` is rank 0's IP address;
-    /// if the job is `served`, rank 0 is a server.
+    /// Listens at all addresses of the family that `root` has, at a port that the system chooses.
+    /// `root` is rank 0's IP address; if the job is `served`, rank 0 is a server.
     #[new]
     fn new(
         py: Python<'_>,
@@ -202,11 +204,14 @@ struct Channel {
 
 #[pymethods]
 impl Channel {
-    /// Replaces the tensor's values by their mean over all workers, and returns seconds, seconds of computing, and bytes sent.
+    /// Replaces the tensor's values by their mean over all workers, and returns seconds, seconds of
+    /// computing, and bytes sent.
     ///
-    /// Nobody may touch the tensor meanwhile. With `compare`, ranks make sure that all got the same bits. After `begin`, the values
-    /// become what the server's optimizer returns. With `scale`, values are so many times the gradient, and so is their mean; what is
-    /// exchanged and of the residual is the gradient's. Last comes whether all values of the mean are finite, which is looked at with `scale` only.
+    /// Nobody may touch the tensor meanwhile. With `compare`, ranks make sure that all got the same
+    /// bits. After `begin`, the values become what the server's optimizer returns. With `scale`,
+    /// values are so many times the gradient, and so is their mean; what is exchanged and of the
+    /// residual is the gradient's. Last comes whether all values of the mean are finite, which is
+    /// looked at with `scale` only.
     #[pyo3(signature = (tensor, layout, plan, compare, scale = None))]
     fn exchange(
         &self,
@@ -234,7 +239,8 @@ impl Channel {
         py.detach(run).map_err(|failed| error(py, &failed, self.served))
     }
 
-    /// Replaces the tensor's values by their sums over all workers, as `f32`. The residuals stay as they are.
+    /// Replaces the tensor's values by their sums over all workers, as `f32`. The residuals stay as
+    /// they are.
     fn sum(&self, py: Python<'_>, tensor: &Bound<'_, PyAny>) -> PyResult<()> {
         let mut tensor = Tensor::new(tensor)?;
         let run = || {
@@ -249,8 +255,8 @@ impl Channel {
         py.detach(run).map(drop).map_err(|failed| error(py, &failed, self.served))
     }
 
-    /// Gives rank 0's weights to the server's optimizer and to all ranks; from now on `exchange` steps with the gradients. Does the
-    /// server return weights, or what to add to them?
+    /// Gives rank 0's weights to the server's optimizer and to all ranks; from now on `exchange`
+    /// steps with the gradients. Does the server return weights, or what to add to them?
     fn begin(
         &self,
         py: Python<'_>,
@@ -331,8 +337,8 @@ struct Server {
 
 #[pymethods]
 impl Server {
-    /// Listens at this address, IP:PORT, for so many workers. `optimizer` is learning rate, weight decay, and the momentum of SGD or
-    /// betas and epsilon of AdamW; `returns` what it answers.
+    /// Listens at this address, IP:PORT, for so many workers. `optimizer` is learning rate, weight
+    /// decay, and the momentum of SGD or betas and epsilon of AdamW; `returns` what it answers.
     #[new]
     #[pyo3(signature = (listen, workers, token, timeout_s, optimizer, returns))]
     fn new(
@@ -388,8 +394,8 @@ impl Server {
 impl Drop for Channel {
     fn drop(&mut self) {
         if std::process::id() != self.process {
-            // A forked child has the link's memory, but not its thread, for which closing would wait; nor has it the thread that may have
-            // held the lock.
+            // A forked child has the link's memory, but not its thread, for which closing would
+            // wait; nor has it the thread that may have held the lock.
             std::mem::forget(self.link.get_mut().unwrap_or_else(PoisonError::into_inner).take());
         }
     }

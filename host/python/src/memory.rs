@@ -14,8 +14,8 @@ pub(crate) struct Tensor {
     len: usize,
 }
 
-// SAFETY: `start` belongs to the tensor that `_owner` keeps alive. Memory of the CPU may be used from any thread, and a `Py` may be
-// sent and dropped anywhere.
+// SAFETY: `start` belongs to the tensor that `_owner` keeps alive. Memory of the CPU may be used
+// from any thread, and a `Py` may be sent and dropped anywhere.
 unsafe impl Send for Tensor {}
 
 impl Tensor {
@@ -51,11 +51,12 @@ impl Tensor {
 
     /// Its values.
     ///
-    /// As in torch's own threads, nobody stops Python from writing to the tensor meanwhile; [`crate::Channel::exchange`] asks
-    /// its caller not to.
+    /// As in torch's own threads, nobody stops Python from writing to the tensor meanwhile;
+    /// [`crate::Channel::exchange`] asks its caller not to.
     pub(crate) fn values(&mut self) -> &mut [f32] {
-        // SAFETY: torch said that `len` values of `f32` start here, dense and on the CPU, and `_owner` keeps them. Gradients are
-        // written by the backward pass before DDP hands over their bucket, and read after the hook's future is done.
+        // SAFETY: torch said that `len` values of `f32` start here, dense and on the CPU, and
+        // `_owner` keeps them. Gradients are written by the backward pass before DDP hands over
+        // their bucket, and read after the hook's future is done.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }

@@ -695,7 +695,8 @@ if hasattr(torch, "amp") and hasattr(torch.amp, "GradScaler"):
 class Auto(unittest.TestCase):
     def test_all_ranks_choose_the_plan_that_was_fastest_at_the_slowest(self):
         for said in run(automatic, 2):
-            # First, nothing is worth it: 0.98, and the others count as 0.98, 0.99 and 1. Then all take as long, and q8 counts as it is.
+            # First, nothing is worth it: 0.98, and the others count as 0.98, 0.99 and 1. Then all
+            # take as long, and q8 counts as it is.
             self.assertEqual([plan for plan, _ in said], TRIALS)
             self.assertIn("low-rank:8 as 25 % more", said[0][1])
             shown = re.findall(r"([\d.]+) ms \(([\d.]+) to ([\d.]+)\)", said[0][1])
@@ -712,7 +713,8 @@ class Auto(unittest.TestCase):
         return everybody[0]
 
     def test_pauses_do_not_decide(self):
-        # Of 0.3 s: one, then one in each trial of f32, then one in every trial, at alternating ranks and at all places.
+        # Of 0.3 s: one, then one in each trial of f32, then one in every trial, at alternating
+        # ranks and at all places.
         one = [(5, 1)]
         with_f32 = [(4 + 20 * turn + turn, turn % 2) for turn in range(3)]
         everywhere = [(3 + 4 * trial + trial % 4, trial % 2) for trial in range(15)]
@@ -724,7 +726,8 @@ class Auto(unittest.TestCase):
             self.assertEqual(plan, "q8", why)
 
     def test_a_whole_trial_does_not_decide(self):
-        # Everything is slow in f32's first trial, or everything is quick in one of q8's: 23 iterations come before that.
+        # Everything is slow in f32's first trial, or everything is quick in one of q8's: 23
+        # iterations come before that.
         slow = {iteration: 0.3 for iteration in range(3, 7)}
         plan, why = self.chosen(self.LOOPBACK, lucky=slow)
         self.assertEqual(plan, "f32", why)
@@ -852,7 +855,8 @@ class Checkpoints(unittest.TestCase):
         said = {}
         for dies in ([], ["die"]):
             with tempfile.TemporaryDirectory() as folder:
-                # Torchrun of 1.13 does not start on Python 3.11 without these two options; rank 9 is none.
+                # Torchrun of 1.13 does not start on Python 3.11 without these two options; rank 9
+                # is none.
                 torchrun = [sys.executable, "-m", "torch.distributed.run", "--redirects", "9:1", "--tee", "9:1"]
                 script = [os.path.join(os.path.dirname(__file__), "restart.py"), folder]
                 options = ["--standalone", "--nproc_per_node", "2", "--max_restarts", "1"]

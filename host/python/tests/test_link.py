@@ -69,8 +69,8 @@ class Addresses(unittest.TestCase):
             self.assertRegex(said, "interface 'none-such' has no IPv4 address.*; interface 'no-more' has no IPv4 address")
 
 
-# Phases of opening: all call for it, all answer each other, then a rank connects to rank 0, and has sent it so many bytes: its greeting, its
-# proof, its address.
+# Phases of opening: all call for it, all answer each other, then a rank connects to rank 0, and has
+# sent it so many bytes: its greeting, its proof, its address.
 CALLED, ANSWERED, CONNECTED, GREETED, PROVED, LISTED = "called", "answered", 0, 50, 82, 103
 
 

@@ -101,7 +101,8 @@ class Random:
         return (self.bits(index) >> 8) / 2**24
 
 
-# Each codec: (acc, state, seed) -> (message, sent values). What was lost is computed from these by `lost`.
+# Each codec: (acc, state, seed) -> (message, sent values). What was lost is computed from these by
+# `lost`.
 
 
 def plain(acc, state, seed):

@@ -1,4 +1,5 @@
-//! One exchange under way: the jobs of a plan, each of some partitions, driven by messages that arrive.
+//! One exchange under way: the jobs of a plan, each of some partitions, driven by messages that
+//! arrive.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -22,7 +23,8 @@ use crate::spread::SPREAD;
 pub(super) struct Running {
     job: Job,
     plan: PlanName,
-    /// The codec whose states these are, and the momentum that is put on gradients in its place: for small tensors, which it does not code.
+    /// The codec whose states these are, and the momentum that is put on gradients in its place:
+    /// for small tensors, which it does not code.
     codec: String,
     momentum: f32,
     sum: Vec<f32>,
@@ -39,7 +41,8 @@ pub(super) struct Running {
 pub(super) struct Feedback {
     /// The codec whose states the residuals have.
     pub(super) coding: Coding,
-    /// The momentum that is put on gradients in its place: for small tensors, which it does not code.
+    /// The momentum that is put on gradients in its place: for small tensors, which it does not
+    /// code.
     pub(super) momentum: f32,
 }
 
@@ -147,7 +150,8 @@ pub(super) struct Place {
     pub(super) sequence: u64,
 }
 
-/// One exchange under way. It knows no network and no clock: its [commands](Self::commands) go to the protocol, whose events come back.
+/// One exchange under way. It knows no network and no clock: its [commands](Self::commands) go to
+/// the protocol, whose events come back.
 pub(super) struct Exchange<'a> {
     place: Place,
     layout: &'a Layout,
@@ -188,7 +192,8 @@ impl<'a> Exchange<'a> {
         let (urgent, commands) = (VecDeque::new(), Vec::new());
         let mut exchange =
             Self { place, layout, plan, buffer, jobs, fresh, urgent, left, commands, sent, record };
-        // The first messages may be here already, and a server that only receives has nothing else to say.
+        // The first messages may be here already, and a server that only receives has nothing else
+        // to say.
         exchange.commands.push(Command::Begin(Arc::new(exchange.expect())));
         exchange.end_if_done();
         exchange
@@ -265,7 +270,8 @@ impl<'a> Exchange<'a> {
         Ok(())
     }
 
-    /// Does all that can be done for one partition; `false` if everything waits for messages. The error says what is wrong with one.
+    /// Does all that can be done for one partition; `false` if everything waits for messages. The
+    /// error says what is wrong with one.
     pub(super) fn advance(&mut self) -> Result<bool, String> {
         let Some((job, part)) = self.urgent.pop_front().or_else(|| self.fresh.pop_front()) else {
             return Ok(false);
@@ -347,7 +353,8 @@ impl<'a> Exchange<'a> {
     }
 }
 
-/// Adds a gradient by way of its velocity. What is not finite reaches all once, and no velocity remembers it.
+/// Adds a gradient by way of its velocity. What is not finite reaches all once, and no velocity
+/// remembers it.
 fn give(momentum: f32, gradient: &[f32], sum: &mut [f32], velocity: &mut [f32]) {
     for ((sum, velocity), new) in sum.iter_mut().zip(velocity).zip(gradient) {
         *velocity = momentum * *velocity + new;

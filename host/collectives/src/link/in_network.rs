@@ -1,8 +1,9 @@
 //! Sums in the network: what an aggregator sums, and by agreement the rest.
 //!
-//! First the aggregator is tried, unless it failed lately. Then all ranks vote (`agreement`). If anybody lacks a result, the votes say who
-//! sends it: a rank that has it, or one that sums what all ranks send it, as the whole numbers that the aggregator would have
-//! added. So all end with the same bits, whatever the aggregator did.
+//! First the aggregator is tried, unless it failed lately. Then all ranks vote (`agreement`). If
+//! anybody lacks a result, the votes say who sends it: a rank that has it, or one that sums what
+//! all ranks send it, as the whole numbers that the aggregator would have added. So all end with
+//! the same bits, whatever the aggregator did.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -53,7 +54,7 @@ struct Chunks {
 
 impl Chunks {
     fn count(self) -> u32 {
-        // A buffer's length fits; `Member::start` asks for the same.
+        // A buffer's length fits; `Worker::start` asks for the same.
         self.of.div_ceil(self.values) as u32
     }
 
@@ -124,7 +125,8 @@ impl Link {
             messages: vec![0; self.ranks],
         });
         if aggregator.needs_epoch() {
-            // The aggregator may know the job from before: all begin a later epoch, and the same one.
+            // The aggregator may know the job from before: all begin a later epoch, and the same
+            // one.
             let proposal =
                 Vote { end: End::Complete, epoch: aggregator.proposal(), blocks: 0, base: 0, later: 0 };
             let votes = self.vote(proposal)?;

@@ -41,7 +41,8 @@ const EXPLANATION: Duration = Duration::from_secs(3);
 
 /// A rank's connections to all others.
 ///
-/// The calling thread encodes, merges and decodes; a second one sends and receives. The first failure closes the link.
+/// The calling thread encodes, merges and decodes; a second one sends and receives. The first
+/// failure closes the link.
 #[derive(Debug)]
 pub struct Link {
     rank: Rank,
@@ -74,7 +75,8 @@ pub struct Report {
     pub time: Duration,
     /// Of that, encoding, merging and decoding.
     pub compute: Duration,
-    /// Messages that this rank sends in the exchange. System calls that send its last messages may come after it, and count in the next one.
+    /// Messages that this rank sends in the exchange. System calls that send its last messages may
+    /// come after it, and count in the next one.
     pub traffic: Traffic,
     /// With an aggregator in the network: who summed.
     pub in_network: Option<InNetwork>,
@@ -92,7 +94,8 @@ impl Report {
         Self { time: self.time + next.time, compute: self.compute + next.compute, traffic, in_network }
     }
 
-    /// Exchanges that began at `start` and are over now, with what happened between them as computing.
+    /// Exchanges that began at `start` and are over now, with what happened between them as
+    /// computing.
     pub(crate) fn finish(self, start: Instant) -> Self {
         let time = start.elapsed();
         Self { time, compute: self.compute + time.saturating_sub(self.time), ..self }
@@ -124,7 +127,8 @@ pub struct Decoded {
 }
 
 impl Listening {
-    /// Connects to the other ranks of the job. `root` is where rank 0 listens; rank 0 itself ignores it.
+    /// Connects to the other ranks of the job. `root` is where rank 0 listens; rank 0 itself
+    /// ignores it.
     ///
     /// # Errors
     /// Somebody does not come in time, knows another token, or says that there are other ranks.
@@ -189,14 +193,16 @@ impl Link {
         self.ranks
     }
 
-    /// Replaces the values of `buffer` by the sums over all ranks, as `plan` says, and keeps in `residuals` what messages lost.
+    /// Replaces the values of `buffer` by the sums over all ranks, as `plan` says, and keeps in
+    /// `residuals` what messages lost.
     ///
-    /// All ranks call it equally often, with one layout and one plan. The same inputs make the same bits, in every run and at
-    /// every rank.
+    /// All ranks call it equally often, with one layout and one plan. The same inputs make the same
+    /// bits, in every run and at every rank.
     ///
     /// # Errors
-    /// The arguments do not go together: nothing was exchanged, and the link is as before. Or the exchange failed somewhere: the link is
-    /// closed, and `buffer` and `residuals` have parts of sums.
+    /// The arguments do not go together: nothing was exchanged, and the link is as before. Or the
+    /// exchange failed somewhere: the link is closed, and `buffer` and `residuals` have parts of
+    /// sums.
     pub fn exchange(
         &mut self,
         buffer: &mut [f32],
@@ -222,9 +228,11 @@ impl Link {
         self.run_plan(buffer, layout, plan, residuals, Some(record))
     }
 
-    /// Replaces `values` by their sums over all ranks, exactly as `f32` adds them, over a ring that no NIC touches.
+    /// Replaces `values` by their sums over all ranks, exactly as `f32` adds them, over a ring that
+    /// no NIC touches.
     ///
-    /// With [`all_reduce_comp`](Self::all_reduce_comp) this is the pair of calls of INCEPTIONN (MICRO 2018).
+    /// With [`all_reduce_comp`](Self::all_reduce_comp) this is the pair of calls of INCEPTIONN
+    /// (MICRO 2018).
     ///
     /// # Errors
     /// As [`exchange`](Self::exchange).
@@ -233,11 +241,12 @@ impl Link {
         self.ring(values, Coding::Host(exact))
     }
 
-    /// [`all_reduce`](Self::all_reduce) over a tagged ring, which NICs or shims with the profile of `wire` compress. The link needs
-    /// tagged connections.
+    /// [`all_reduce`](Self::all_reduce) over a tagged ring, which NICs or shims with the profile of
+    /// `wire` compress. The link needs tagged connections.
     ///
     /// # Errors
-    /// As [`exchange`](Self::exchange); ranks have different results, because the network has another profile.
+    /// As [`exchange`](Self::exchange); ranks have different results, because the network has
+    /// another profile.
     pub fn all_reduce_comp(&mut self, values: &mut [f32], wire: Wire) -> Result<Report, LinkError> {
         self.ring(values, Coding::Wire(wire))
     }
@@ -266,7 +275,7 @@ impl Link {
                 // What no aggregator sums, ranks send each other, at worst all in one message.
                 let bytes = Sums::new(Kernel::detect(), *wire, self.ranks).longest(values);
                 if bytes > MAX_BYTES {
-                    return Err(PlanError::NodePart { values, bytes }.into());
+                    return Err(PlanError::AggregatorPart { values, bytes }.into());
                 }
             }
             CollectivePlan::Graph(plan) if plan.is_tagged() && !self.tagged => {
@@ -465,7 +474,8 @@ impl Link {
         self.verdict()
     }
 
-    /// Waits until all ranks have called it, and fails if their checksums differ. `means` says what that would mean.
+    /// Waits until all ranks have called it, and fails if their checksums differ. `means` says what
+    /// that would mean.
     ///
     /// # Errors
     /// They differ, or the link failed.
@@ -499,7 +509,8 @@ impl Link {
         *self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves: sends what is left, tells the others, and closes all connections. Dropping a link does the same.
+    /// Leaves: sends what is left, tells the others, and closes all connections. Dropping a link
+    /// does the same.
     pub fn close(mut self) {
         self.end();
     }

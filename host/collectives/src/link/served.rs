@@ -44,7 +44,8 @@ impl Link {
         self.run_jobs(buffer, layout, plan, jobs, &chosen, residuals, None)
     }
 
-    /// All buffers become what a message says of the server's; what that lost is in nobody's residual.
+    /// All buffers become what a message says of the server's; what that lost is in nobody's
+    /// residual.
     pub(crate) fn pull(
         &mut self,
         buffer: &mut [f32],

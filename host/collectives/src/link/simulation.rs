@@ -1,7 +1,9 @@
-//! Ranks without sockets, threads or a clock: exchanges and protocols as they are, over a simulated network.
+//! Ranks without sockets, threads or a clock: exchanges and protocols as they are, over a simulated
+//! network.
 //!
-//! Each connection keeps its order and has a delay of its own for each segment, so what different peers send arrives in any order. A
-//! connection holds 64 KiB, as a socket's buffers do. A seed makes a run, and the same seed the same run.
+//! Each connection keeps its order and has a delay of its own for each segment, so what different
+//! peers send arrives in any order. A connection holds 64 KiB, as a socket's buffers do. A seed
+//! makes a run, and the same seed the same run.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -81,12 +83,12 @@ struct Pipe {
     end: Option<Instant>,
 }
 
-struct Node<'a> {
+struct Peer<'a> {
     rank: Rank,
     ranks: usize,
     life: Life,
     protocol: Protocol,
-    /// By connection: the node and the connection at the other end, and what arrives from there.
+    /// By connection: the peer and the connection at the other end, and what arrives from there.
     remotes: Vec<(usize, ConnectionId)>,
     pipes: Vec<Pipe>,
     plan: &'a GraphPlan,
@@ -106,7 +108,7 @@ struct Node<'a> {
     failure: Option<(Failure, Instant)>,
 }
 
-impl<'a> Node<'a> {
+impl<'a> Peer<'a> {
     /// Does something for its task; `false` if there is nothing to do.
     fn work(&mut self, now: Instant, random: &mut Random) -> bool {
         let mut moved = false;
@@ -276,11 +278,11 @@ fn run(scenario: &Scenario) -> Outcome {
     simulation.run(scenario);
     let since = |at: Instant| at.duration_since(start);
     let failures = simulation
-        .nodes
+        .peers
         .iter()
-        .map(|node| node.failure.as_ref().map(|(failure, at)| (failure.to_string(), since(*at))));
+        .map(|peer| peer.failure.as_ref().map(|(failure, at)| (failure.to_string(), since(*at))));
     let (steps, lost, victim_at) = (simulation.steps, simulation.lost.map(since), simulation.victim_at);
-    let done = simulation.nodes.iter().map(|node| node.task).collect();
+    let done = simulation.peers.iter().map(|peer| peer.task).collect();
     let failures = failures.collect();
     drop(simulation);
     Outcome { steps, victim_at, lost, failures, results, done }
@@ -289,7 +291,7 @@ fn run(scenario: &Scenario) -> Outcome {
 struct Simulation<'a> {
     now: Instant,
     random: Random,
-    nodes: Vec<Node<'a>>,
+    peers: Vec<Peer<'a>>,
     steps: usize,
     lost: Option<Instant>,
     victim_at: usize,
@@ -327,7 +329,7 @@ impl<'a> Simulation<'a> {
             (other, ends[other].iter().position(|(_, theirs)| *theirs == id).expect("both ends"))
         };
         let mut random = Random(scenario.seed);
-        let nodes = results.iter_mut().enumerate().map(|(rank, buffers)| Node {
+        let peers = results.iter_mut().enumerate().map(|(rank, buffers)| Peer {
             rank,
             ranks,
             life: Life::Alive,
@@ -354,14 +356,14 @@ impl<'a> Simulation<'a> {
             late: false,
             failure: None,
         });
-        Self { now: start, nodes: nodes.collect(), random, steps: 0, lost: None, victim_at: 0 }
+        Self { now: start, peers: peers.collect(), random, steps: 0, lost: None, victim_at: 0 }
     }
 
     /// Until nobody has anything to do, now or later.
     fn run(&mut self, scenario: &Scenario) {
         let mut still = 0;
         loop {
-            let ranks = self.nodes.len();
+            let ranks = self.peers.len();
             let first = self.random.below(ranks);
             let mut moved = false;
             for me in (first..ranks).chain(0..first) {
@@ -376,28 +378,28 @@ impl<'a> Simulation<'a> {
             if moved {
                 continue;
             }
-            let alive = self.nodes.iter().filter(|node| node.life == Life::Alive);
-            let Some(next) = alive.filter_map(Node::wakes).min() else { break };
+            let alive = self.peers.iter().filter(|peer| peer.life == Life::Alive);
+            let Some(next) = alive.filter_map(Peer::wakes).min() else { break };
             assert!(next > self.now, "something is due, and nothing comes of it: {}", self.state());
             self.now = next;
         }
-        let waits = self.nodes.iter().find(|node| node.life == Life::Alive && node.stalls != Some(node.task));
+        let waits = self.peers.iter().find(|peer| peer.life == Life::Alive && peer.stalls != Some(peer.task));
         assert!(waits.is_none(), "a rank waits for ever: {}", self.state());
     }
 
     fn state(&self) -> String {
-        let states = self.nodes.iter().map(|node| {
-            format!("rank {} {:?} at task {}, begun: {}", node.rank, node.life, node.task, node.begun)
+        let states = self.peers.iter().map(|peer| {
+            format!("rank {} {:?} at task {}, begun: {}", peer.rank, peer.life, peer.task, peer.begun)
         });
         states.collect::<Vec<_>>().join("; ")
     }
 
     fn lose(&mut self, (victim, fault, _): (Rank, Fault, usize)) {
-        let node = &mut self.nodes[victim];
+        let peer = &mut self.peers[victim];
         self.lost = Some(self.now);
-        self.victim_at = node.task + usize::from(node.begun);
-        if node.life == Life::Alive {
-            node.life = Life::Lost(fault);
+        self.victim_at = peer.task + usize::from(peer.begun);
+        if peer.life == Life::Alive {
+            peer.life = Life::Lost(fault);
             if fault == Fault::Killed {
                 self.end_all(victim);
             }
@@ -406,67 +408,67 @@ impl<'a> Simulation<'a> {
 
     /// All connections of a rank end.
     fn end_all(&mut self, me: usize) {
-        for at in 0..self.nodes[me].remotes.len() {
+        for at in 0..self.peers[me].remotes.len() {
             self.end(me, at);
         }
     }
 
     fn end(&mut self, me: usize, at: ConnectionId) {
-        let (other, there) = self.nodes[me].remotes[at];
+        let (other, there) = self.peers[me].remotes[at];
         let arrives = self.now + self.random.time(MAX_DELAY);
-        let pipe = &mut self.nodes[other].pipes[there];
+        let pipe = &mut self.peers[other].pipes[there];
         let arrives = pipe.last.map_or(arrives, |last| last.max(arrives));
         pipe.end.get_or_insert(arrives);
     }
 
     /// Lets a rank do what it can do now; `false` if that is nothing.
     fn turn(&mut self, me: usize) -> bool {
-        if self.nodes[me].life != Life::Alive {
+        if self.peers[me].life != Life::Alive {
             return false;
         }
         let now = self.now;
-        let mut moved = self.nodes[me].work(now, &mut self.random);
-        let connections = self.nodes[me].remotes.len();
+        let mut moved = self.peers[me].work(now, &mut self.random);
+        let connections = self.peers[me].remotes.len();
         let first = self.random.below(connections.max(1));
         for at in (first..connections).chain(0..first) {
             moved |= self.write(me, at);
             moved |= self.read(me, at);
         }
-        while let Some(at) = self.nodes[me].protocol.poll_finish() {
+        while let Some(at) = self.peers[me].protocol.poll_finish() {
             self.end(me, at);
             moved = true;
         }
-        let node = &mut self.nodes[me];
-        if node.protocol.next_timeout().is_some_and(|due| due <= now) {
-            node.protocol.handle_timeout(now);
+        let peer = &mut self.peers[me];
+        if peer.protocol.next_timeout().is_some_and(|due| due <= now) {
+            peer.protocol.handle_timeout(now);
             moved = true;
         }
-        if node.protocol.is_closed() {
-            node.work(now, &mut self.random);
-            node.life = Life::Gone;
+        if peer.protocol.is_closed() {
+            peer.work(now, &mut self.random);
+            peer.life = Life::Gone;
             self.end_all(me);
         }
         moved
     }
 
     fn write(&mut self, me: usize, at: ConnectionId) -> bool {
-        let (other, there) = self.nodes[me].remotes[at];
-        let protocol = &mut self.nodes[me].protocol;
+        let (other, there) = self.peers[me].remotes[at];
+        let protocol = &mut self.peers[me].protocol;
         if !protocol.wants_to_send(at) {
             return false;
         }
         let bytes: Vec<u8> = protocol.poll_transmit(at).iter().flat_map(|slice| slice.to_vec()).collect();
         assert!(!bytes.is_empty(), "it wants to send nothing");
         let lost =
-            self.nodes[other].life == Life::Gone || self.nodes[other].life == Life::Lost(Fault::Killed);
-        let room = if lost { bytes.len() } else { CAPACITY - self.nodes[other].pipes[there].bytes };
+            self.peers[other].life == Life::Gone || self.peers[other].life == Life::Lost(Fault::Killed);
+        let room = if lost { bytes.len() } else { CAPACITY - self.peers[other].pipes[there].bytes };
         let len = (1 + self.random.below(MAX_SEGMENT)).min(room).min(bytes.len());
         if len == 0 {
             return false;
         }
-        self.nodes[me].protocol.handle_sent(at, len, self.now);
+        self.peers[me].protocol.handle_sent(at, len, self.now);
         let arrives = self.now + self.random.time(MAX_DELAY);
-        let pipe = &mut self.nodes[other].pipes[there];
+        let pipe = &mut self.peers[other].pipes[there];
         let arrives = pipe.last.map_or(arrives, |last| last.max(arrives));
         pipe.last = Some(arrives);
         if !lost {
@@ -477,7 +479,7 @@ impl<'a> Simulation<'a> {
     }
 
     fn read(&mut self, me: usize, at: ConnectionId) -> bool {
-        let Node { protocol, pipes, .. } = &mut self.nodes[me];
+        let Peer { protocol, pipes, .. } = &mut self.peers[me];
         let pipe = &mut pipes[at];
         if !protocol.wants_bytes(at) {
             return false;
@@ -555,7 +557,8 @@ fn a_seed_makes_the_same_run_again() {
 /// A rank that is lost is named to all others, soon, or they have all that they wanted of it.
 #[test]
 fn a_rank_that_is_lost_at_any_step_is_named_to_all_within_the_deadline() {
-    // Silence is seen after half the timeout; then all have the time that an explanation takes, and messages that of their way.
+    // Silence is seen after half the timeout; then all have the time that an explanation takes, and
+    // messages that of their way.
     let longest = TIMEOUT + explanation(TIMEOUT) + Duration::from_secs(1);
     let mut named = 0;
     for (plan, ranks, fault) in [
@@ -569,7 +572,8 @@ fn a_rank_that_is_lost_at_any_step_is_named_to_all_within_the_deadline() {
         for victim in 0..ranks {
             let seed = victim as u64;
             let steps = run(&Scenario { plan, ranks, seed, fault: None, stalls: None }).steps;
-            // Each step of the first run would take minutes; so many spread over it meet each phase.
+            // Each step of the first run would take minutes; so many spread over it meet each
+            // phase.
             let stride = (steps / 120).max(1);
             for step in (0..steps).step_by(stride) {
                 let what = format!("{plan}, {ranks} ranks, rank {victim} {fault:?} at step {step}");

@@ -1,4 +1,5 @@
-//! Messages and frames that arrive: each is what this rank waits for, or an error that names its sender.
+//! Messages and frames that arrive: each is what this rank waits for, or an error that names its
+//! sender.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -45,7 +46,8 @@ impl Protocol {
         });
     }
 
-    /// Does a message's header say what this exchange waits for? Nothing is allocated before that is clear.
+    /// Does a message's header say what this exchange waits for? Nothing is allocated before that
+    /// is clear.
     pub(super) fn header(&mut self, at: ConnectionId, header: Header) -> Result<(), Failure> {
         let Connection { peer, purpose, .. } = self.connections[at];
         if header.kind == Kind::Bye {
@@ -206,7 +208,8 @@ impl Protocol {
         Ok(())
     }
 
-    /// At rank 0: a rank's part of a sum in the network is over. If the aggregator failed it, nobody need wait for the aggregator any more.
+    /// At rank 0: a rank's part of a sum in the network is over. If the aggregator failed it,
+    /// nobody need wait for the aggregator any more.
     pub(super) fn voted(&mut self, from: Rank, number: u64, vote: Vote) -> Result<(), Failure> {
         match self.ballot.count(from, number, vote).map_err(|cause| self.certain(cause))? {
             Count::Waits => {}

@@ -77,12 +77,14 @@ impl Ballot {
         Ok(Count::Halt)
     }
 
-    /// At the others: rank 0 says that somebody gave up; `false` if that is not about the next sum, or not new.
+    /// At the others: rank 0 says that somebody gave up; `false` if that is not about the next sum,
+    /// or not new.
     pub(super) fn halt(&mut self, number: u64) -> bool {
         number == self.decided + 1 && !std::mem::replace(&mut self.halted, true)
     }
 
-    /// At the others: rank 0 has so many votes; `false` if these cannot be all about the sum that this rank voted about.
+    /// At the others: rank 0 has so many votes; `false` if these cannot be all about the sum that
+    /// this rank voted about.
     pub(super) fn decide(&mut self, number: u64, votes: usize) -> bool {
         let fits = self.state == State::Cast && number == self.decided + 1 && votes == self.ranks;
         if fits {
@@ -96,7 +98,8 @@ impl Ballot {
         (self.state, self.halted) = (State::Idle, false);
     }
 
-    /// Of ranks that have left, one without which the sum that this rank is at cannot be decided, and the sum's number.
+    /// Of ranks that have left, one without which the sum that this rank is at cannot be decided,
+    /// and the sum's number.
     pub(super) fn missing(&self, mut gone: impl Iterator<Item = Rank>) -> Option<(Rank, u64)> {
         if self.state == State::Idle {
             return None;

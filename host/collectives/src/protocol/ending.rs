@@ -21,7 +21,8 @@ impl Protocol {
                     return;
                 }
                 let mut failure = failure.clone();
-                // Rank 0 would have answered. If it was killed, it is the cause: another rank may have heard of that first, and gone.
+                // Rank 0 would have answered. If it was killed, it is the cause: another rank may
+                // have heard of that first, and gone.
                 if self.rank != 0 && failure.weight == Weight::Closed && *had_root && !self.has_root() {
                     failure.cause = closed(0);
                 }
@@ -30,7 +31,8 @@ impl Protocol {
             Phase::Leaving { until, sent } => {
                 let waits = self.connections.iter().any(|connection| !connection.out.is_empty());
                 if !*sent && (!waits || now >= *until) {
-                    // What is unread when a socket closes makes it reset the connection, and then the goodbye may be lost.
+                    // What is unread when a socket closes makes it reset the connection, and then
+                    // the goodbye may be lost.
                     (*until, *sent) = (now + FAREWELL.min(self.timeout), true);
                 }
                 if *sent && (others.count() == 0 || now >= *until) {
@@ -45,8 +47,8 @@ impl Protocol {
     fn fail(&mut self, failure: Failure, now: Instant) {
         let had_root = self.has_root();
         self.turns.clear();
-        // Messages stay unsent, and their connections close last. If they closed now, ranks that have not yet heard of the failure would
-        // blame this rank.
+        // Messages stay unsent, and their connections close last. If they closed now, ranks that
+        // have not yet heard of the failure would blame this rank.
         self.connections
             .iter_mut()
             .filter(|connection| !connection.is_control())

@@ -1,7 +1,7 @@
 //! Bytes of a connection as control frames, headers and messages, whatever pieces they arrive in.
 //!
-//! The body of a message has a buffer of its own length, so that bytes are read to where they stay. It is allocated only when the header
-//! has been [allowed](Framer::allow).
+//! The body of a message has a buffer of its own length, so that bytes are read to where they stay.
+//! It is allocated only when the header has been [allowed](Framer::allow).
 
 use std::fmt;
 
@@ -64,7 +64,8 @@ impl Framer {
         }
     }
 
-    /// So many bytes were put into the [`room`](Self::room). After a header, no more may come until it is allowed or was for nobody.
+    /// So many bytes were put into the [`room`](Self::room). After a header, no more may come until
+    /// it is allowed or was for nobody.
     pub(super) fn fill(&mut self, len: usize) -> Result<Option<Arrived>, Malformed> {
         match &mut self.state {
             State::Head { at, .. } | State::Message { at, .. } | State::Control { at, .. } => *at += len,

@@ -1,4 +1,5 @@
-//! Signs of life: rank 0 looks after all others, and they look after rank 0. What a rank saw of a failure may have a better cause.
+//! Signs of life: rank 0 looks after all others, and they look after rank 0. What a rank saw of a
+//! failure may have a better cause.
 
 use std::time::{Duration, Instant};
 
@@ -12,9 +13,10 @@ pub(super) const FAREWELL: Duration = Duration::from_secs(2);
 /// The longest that ranks wait to agree on a cause.
 const MAX_EXPLANATION: Duration = Duration::from_secs(10);
 
-/// The time that a rank which reported a failure waits for what rank 0 makes of it, and rank 0 for all to hear of it, in a job with this
-/// timeout. A rank that closes its connections before others have heard is taken for the cause. A rank that is stopped hears nothing, so
-/// all others wait so long for it: never more than some seconds.
+/// The time that a rank which reported a failure waits for what rank 0 makes of it, and rank 0 for
+/// all to hear of it, in a job with this timeout. A rank that closes its connections before others
+/// have heard is taken for the cause. A rank that is stopped hears nothing, so all others wait so
+/// long for it: never more than some seconds.
 pub(crate) fn explanation(timeout: Duration) -> Duration {
     (timeout / 10).clamp(FAREWELL, MAX_EXPLANATION).min(timeout)
 }
@@ -169,7 +171,8 @@ mod tests {
         assert_eq!([1, 10, 60, 300, 1800, 86_400].map(seconds), [1, 2, 6, 10, 10, 10]);
     }
 
-    /// Rank 0 may have all that it needs of an exchange when another one still waits for somebody, who is stopped.
+    /// Rank 0 may have all that it needs of an exchange when another one still waits for somebody,
+    /// who is stopped.
     #[test]
     fn the_cause_of_a_late_message_is_the_rank_that_is_silent_or_behind() {
         let (start, second) = (Instant::now(), Duration::from_secs(1));

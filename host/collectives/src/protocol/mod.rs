@@ -1,17 +1,21 @@
 //! The protocol between ranks, without sockets, threads or a clock.
 //!
-//! Bytes, commands and the time go in; bytes, [events](Event) and the next timeout come out. So a simulation and a fuzzer drive the same
-//! code as the thread that has the sockets. Whoever drives a [`Protocol`] makes this turn again and again:
+//! Bytes, commands and the time go in; bytes, [events](Event) and the next timeout come out. So a
+//! simulation and a fuzzer drive the same code as the thread that has the sockets. Whoever drives a
+//! [`Protocol`] makes this turn again and again:
 //!
 //! 1. [`handle_command`](Protocol::handle_command) for what the exchange asks for,
-//! 2. for each connection, [`poll_transmit`](Protocol::poll_transmit) and, for what left, [`handle_sent`](Protocol::handle_sent),
-//! 3. for each connection that has bytes, [`room`](Protocol::room) and [`handle_filled`](Protocol::handle_filled); at its end,
-//!    [`handle_end`](Protocol::handle_end),
-//! 4. [`handle_timeout`](Protocol::handle_timeout), at the latest at [`next_timeout`](Protocol::next_timeout),
-//! 5. [`poll_event`](Protocol::poll_event) until there is none, and [`poll_finish`](Protocol::poll_finish).
+//! 2. for each connection, [`poll_transmit`](Protocol::poll_transmit) and, for what left,
+//!    [`handle_sent`](Protocol::handle_sent),
+//! 3. for each connection that has bytes, [`room`](Protocol::room) and
+//!    [`handle_filled`](Protocol::handle_filled); at its end, [`handle_end`](Protocol::handle_end),
+//! 4. [`handle_timeout`](Protocol::handle_timeout), at the latest at
+//!    [`next_timeout`](Protocol::next_timeout),
+//! 5. [`poll_event`](Protocol::poll_event) until there is none, and
+//!    [`poll_finish`](Protocol::poll_finish).
 //!
-//! Nothing that a peer sends makes it panic, loop, or keep more than the exchange's own layout, [`MAX_ANSWERS`] control frames for
-//! each peer, and [`MAX_REQUEST`] bytes of requests.
+//! Nothing that a peer sends makes it panic, loop, or keep more than the exchange's own layout,
+//! [`MAX_ANSWERS`] control frames for each peer, and [`MAX_REQUEST`] bytes of requests.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -49,7 +53,8 @@ pub use requests::MAX_REQUEST;
 use requests::Requests;
 use turns::Turns;
 
-/// The most control frames that wait for a peer which does not read them, before it is an error to send what has to be answered.
+/// The most control frames that wait for a peer which does not read them, before it is an error to
+/// send what has to be answered.
 pub const MAX_ANSWERS: usize = 1 << 14;
 /// Bytes of a connection that are read at once when nobody wants them any more.
 const DISCARD: usize = 1 << 16;
@@ -69,7 +74,8 @@ enum Phase {
         /// Was rank 0 connected when this rank failed?
         had_root: bool,
     },
-    /// This rank says goodbye. First all that waits is sent; then the others have a moment to read it.
+    /// This rank says goodbye. First all that waits is sent; then the others have a moment to read
+    /// it.
     Leaving { until: Instant, sent: bool },
     /// It is over.
     Closed,
@@ -101,7 +107,8 @@ pub struct Protocol {
 }
 
 impl Protocol {
-    /// A rank that is connected to all others by these connections. If it is `served`, rank 0 is a server.
+    /// A rank that is connected to all others by these connections. If it is `served`, rank 0 is a
+    /// server.
     #[must_use]
     pub fn new(
         rank: Rank,
@@ -167,7 +174,8 @@ impl Protocol {
         self.settle(result, now);
     }
 
-    /// May bytes of this connection be read now? If not, they wait where they are, and so does their sender.
+    /// May bytes of this connection be read now? If not, they wait where they are, and so does
+    /// their sender.
     #[must_use]
     pub fn wants_bytes(&self, at: ConnectionId) -> bool {
         let connection = &self.connections[at];
@@ -179,7 +187,8 @@ impl Protocol {
         }
     }
 
-    /// The place for the next bytes of this connection; `None` if they have to wait. It is never empty.
+    /// The place for the next bytes of this connection; `None` if they have to wait. It is never
+    /// empty.
     pub fn room(&mut self, at: ConnectionId) -> Option<&mut [u8]> {
         if !self.wants_bytes(at) {
             return None;
@@ -224,8 +233,8 @@ impl Protocol {
         taken
     }
 
-    /// The connection ended, for this reason if there is one. If that was no farewell, there may be a better cause, which is still on its
-    /// way.
+    /// The connection ended, for this reason if there is one. If that was no farewell, there may be
+    /// a better cause, which is still on its way.
     pub fn handle_end(&mut self, at: ConnectionId, why: &str, now: Instant) {
         self.turns.remove(at);
         let connection = &mut self.connections[at];
@@ -256,7 +265,8 @@ impl Protocol {
         self.connections[at].ready(&self.turns, at)
     }
 
-    /// So many bytes of [`poll_transmit`](Self::poll_transmit) have left. Returns how many messages that completes.
+    /// So many bytes of [`poll_transmit`](Self::poll_transmit) have left. Returns how many messages
+    /// that completes.
     pub fn handle_sent(&mut self, at: ConnectionId, len: usize, now: Instant) -> u64 {
         let connection = &mut self.connections[at];
         let peer = connection.peer;
@@ -299,7 +309,8 @@ impl Protocol {
         self.settle(result, now);
     }
 
-    /// The time at which [`handle_timeout`](Self::handle_timeout) has something to do, if nothing happens before.
+    /// The time at which [`handle_timeout`](Self::handle_timeout) has something to do, if nothing
+    /// happens before.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
         match self.phase {

@@ -1,6 +1,8 @@
-//! Requests of rank 1 to a server, as they arrive: in parts, and perhaps before the server has served the one before.
+//! Requests of rank 1 to a server, as they arrive: in parts, and perhaps before the server has
+//! served the one before.
 
-/// The most bytes of a request. Of all requests that the server has not begun to do, there are twice as many at most.
+/// The most bytes of a request. Of all requests that the server has not begun to do, there are
+/// twice as many at most.
 pub const MAX_REQUEST: usize = 1 << 24;
 
 /// Bytes that a request costs beside its own.

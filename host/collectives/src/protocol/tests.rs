@@ -1,4 +1,5 @@
-//! The protocol of one rank, whose peers are the test: they prove that they know the token, and then send any bytes.
+//! The protocol of one rank, whose peers are the test: they prove that they know the token, and
+//! then send any bytes.
 
 use proptest::prelude::*;
 
@@ -86,8 +87,8 @@ fn failure(protocol: &mut Protocol, mut now: Instant) -> Failure {
     panic!("a thousand timeouts without an end")
 }
 
-/// Returns the failure of one of two ranks, and how many messages it takes, if the other one sends these bytes, in pieces of this length, and then
-/// closes its connections.
+/// Returns the failure of one of two ranks, and how many messages it takes, if the other one sends
+/// these bytes, in pieces of this length, and then closes its connections.
 fn told_in_pieces(rank: Rank, data: &[u8], control: &[u8], piece: usize) -> (String, usize) {
     let (mut protocol, now) =
         begun(rank, &[Purpose::Control, Purpose::Data].map(|purpose| (purpose, 1 - rank)));
@@ -189,7 +190,8 @@ fn rank_0_that_was_killed_is_named_though_another_one_heard_of_it_first() {
     }
 }
 
-/// Rank 0 may have all that it needs of an exchange when another one still waits for somebody, who is stopped.
+/// Rank 0 may have all that it needs of an exchange when another one still waits for somebody, who
+/// is stopped.
 #[test]
 fn a_silent_rank_is_named_though_rank_0_waits_for_nobody() {
     for (silent, says) in [(true, "rank 2 gave no sign of life for 60s"), (false, "nothing came of rank 3")] {

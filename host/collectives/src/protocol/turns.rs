@@ -1,4 +1,5 @@
-//! Turns: the order in which a rank's big messages leave. In a coordinated exchange rank 0's coordinator decides when each joins it.
+//! Turns: the order in which a rank's big messages leave. In a coordinated exchange rank 0's
+//! coordinator decides when each joins it.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -25,8 +26,8 @@ pub(super) struct Turns {
     /// At rank 0. Its time starts with the link.
     coordinator: Coordinator,
     start: Instant,
-    /// Since when the coordinator may have something to give out. It is asked when all that came with it is here, so that a slot has many
-    /// links.
+    /// Since when the coordinator may have something to give out. It is asked when all that came
+    /// with it is here, so that a slot has many links.
     asked_since: Option<Instant>,
 }
 
@@ -53,7 +54,8 @@ impl Turns {
 
     /// When a message to this rank leaves.
     pub(super) fn leaves(&self, to: Rank, big: bool, order: Order, coordinated: bool) -> Leaves {
-        // Whatever the order is now, no message passes one of an earlier exchange that still waits for the coordinator.
+        // Whatever the order is now, no message passes one of an earlier exchange that still waits
+        // for the coordinator.
         let behind = !self.asked[to].waiting.is_empty();
         match order {
             _ if !big => Leaves::AtOnce,
@@ -100,7 +102,8 @@ impl Turns {
         Ok(())
     }
 
-    /// At rank 0: what other ranks have to be told about the next messages that may leave. Its own join the order.
+    /// At rank 0: what other ranks have to be told about the next messages that may leave. Its own
+    /// join the order.
     pub(super) fn slot(&mut self, now: Instant) -> Option<Result<Vec<(Rank, Control)>, String>> {
         let Some(slot) = self.coordinator.slot(now.saturating_duration_since(self.start)) else {
             self.asked_since = None;
@@ -128,7 +131,8 @@ impl Turns {
         Ok(())
     }
 
-    /// A message to this rank that the coordinator let leave has left. Returns what has to be told, and to whom.
+    /// A message to this rank that the coordinator let leave has left. Returns what has to be told,
+    /// and to whom.
     pub(super) fn left(&mut self, to: Rank, now: Instant) -> Option<(Rank, Control)> {
         let granted = &mut self.asked[to].granted;
         let left = granted.front_mut()?;

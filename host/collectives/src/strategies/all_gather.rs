@@ -3,10 +3,11 @@
 use super::{in_turns, message};
 use crate::graph::{Format, Op, Rank};
 
-/// Each rank encodes its own values once and sends the message to all others. All add up the messages in the order of the ranks.
+/// Each rank encodes its own values once and sends the message to all others. All add up the
+/// messages in the order of the ranks.
 ///
-/// Each rank sends N-1 messages, so this is for codecs whose messages are small and whose sums are not, such as sparse ones.
-/// Nothing is coded twice.
+/// Each rank sends N-1 messages, so this is for codecs whose messages are small and whose sums are
+/// not, such as sparse ones. Nothing is coded twice.
 #[must_use]
 pub fn all_gather(ranks: usize, me: Rank) -> Vec<Op> {
     let all: Vec<Rank> = (0..ranks).collect();

@@ -3,12 +3,13 @@
 use super::message;
 use crate::graph::{Format, Op, Rank};
 
-/// In step t, ranks whose ranks differ in bit t exchange their sums, and both add the two in the order of the ranks. After log2 N
-/// steps everybody has everything.
+/// In step t, ranks whose ranks differ in bit t exchange their sums, and both add the two in the
+/// order of the ranks. After log2 N steps everybody has everything.
 ///
-/// Ranks beyond a power of two give their values to one below first, and get the result from it. Each step sends whole
-/// partitions, so this is for small tensors, where the number of steps counts. Several ranks encode the same sum, so the codec
-/// must not lose anything: the residual of each would count more than once.
+/// Ranks beyond a power of two give their values to one below first, and get the result from it.
+/// Each step sends whole partitions, so this is for small tensors, where the number of steps
+/// counts. Several ranks encode the same sum, so the codec must not lose anything: the residual of
+/// each would count more than once.
 #[must_use]
 pub fn butterfly(ranks: usize, me: Rank) -> Vec<Op> {
     let doubled = 1usize << ranks.ilog2();

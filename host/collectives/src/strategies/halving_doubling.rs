@@ -3,11 +3,12 @@
 use super::message;
 use crate::graph::{Format, Op, Rank};
 
-/// Rabenseifner's algorithm (ICCS 2004), of one partition: half of those who still have a part of the sum send it to their partners
-/// in the other half, where the owner is, until the owner has all. The result goes back the same way.
+/// Rabenseifner's algorithm (ICCS 2004), of one partition: half of those who still have a part of
+/// the sum send it to their partners in the other half, where the owner is, until the owner has
+/// all. The result goes back the same way.
 ///
-/// With as many partitions as ranks, each rank sends 2(N-1)/N of a tensor in 2 log2 N steps. Ranks beyond a power of two
-/// give their values to one below first, and get the result from it.
+/// With as many partitions as ranks, each rank sends 2(N-1)/N of a tensor in 2 log2 N steps. Ranks
+/// beyond a power of two give their values to one below first, and get the result from it.
 #[must_use]
 pub fn halving_doubling(ranks: usize, me: Rank, partition: usize) -> Vec<Op> {
     let doubled = 1usize << ranks.ilog2();

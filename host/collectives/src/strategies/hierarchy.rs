@@ -12,11 +12,12 @@ pub enum Between {
     Servers,
 }
 
-/// Sums within groups of `group` neighbouring ranks first, as `f32`, and then between groups, with the codec. The last group may
-/// be smaller.
+/// Sums within groups of `group` neighbouring ranks first, as `f32`, and then between groups, with
+/// the codec. The last group may be smaller.
 ///
-/// Within a host the network is memory, and a codec there would only lose. Each group has a head for each partition, and heads
-/// change with the partitions, so every rank's network card carries a share. The result is one message for all.
+/// Within a host the network is memory, and a codec there would only lose. Each group has a head
+/// for each partition, and heads change with the partitions, so every rank's network card carries a
+/// share. The result is one message for all.
 #[must_use]
 pub fn hierarchy(ranks: usize, me: Rank, partition: usize, group: usize, between: Between) -> Vec<Op> {
     let groups: Vec<Vec<Rank>> =

@@ -1,8 +1,9 @@
 //! Strategies: functions from (ranks, me, partition) to the graph of one rank.
 //!
-//! Partitions are numbered over a tensor, and a strategy gives each partition an owner by its number. So where a tensor has as many
-//! partitions as there are ranks, everybody owns one, and all links carry alike. More partitions than ranks are
-//! batches: partition p has the owner of p modulo the ranks.
+//! Partitions are numbered over a tensor, and a strategy gives each partition an owner by its
+//! number. So where a tensor has as many partitions as there are ranks, everybody owns one, and all
+//! links carry alike. More partitions than ranks are batches: partition p has the owner of p modulo
+//! the ranks.
 
 mod all_gather;
 mod butterfly;
@@ -46,7 +47,8 @@ pub enum Strategy {
     HalvingDoubling,
     /// [`all_gather`].
     AllGather,
-    /// [`push`], which a server asks for: no plan names it, since it leaves all others without a result.
+    /// [`push`], which a server asks for: no plan names it, since it leaves all others without a
+    /// result.
     Push,
     /// [`pull`], likewise: all lose their own values.
     Pull,
@@ -76,7 +78,7 @@ impl Strategy {
     pub fn graph(self, ranks: usize, me: Rank, partition: usize) -> Result<Graph, StrategyError> {
         self.check(ranks)?;
         if me >= ranks {
-            return Err(StrategyError::NoSuchMember { me, ranks });
+            return Err(StrategyError::NoSuchRank { me, ranks });
         }
         let ops = match self {
             Self::Ring => ring(ranks, me, partition),
@@ -112,8 +114,8 @@ impl Strategy {
 
     /// Is each sum encoded by one rank alone, so that a codec may lose something?
     ///
-    /// In a butterfly several ranks encode one sum. If the message lost something, each of them would hold it back, and it
-    /// would count more than once.
+    /// In a butterfly several ranks encode one sum. If the message lost something, each of them
+    /// would hold it back, and it would count more than once.
     #[must_use]
     pub const fn one_encodes(self) -> bool {
         !matches!(self, Self::Butterfly)
@@ -175,7 +177,7 @@ pub enum StrategyError {
     Ranks { ranks: usize },
     /// A rank beyond the ranks.
     #[error("rank {me} of {ranks}: ranks go from 0 to one less than the ranks")]
-    NoSuchMember { me: Rank, ranks: usize },
+    NoSuchRank { me: Rank, ranks: usize },
     /// More servers than ranks.
     #[error("{servers} servers among {ranks} ranks: expected 1 to {ranks}")]
     Servers { servers: usize, ranks: usize },
@@ -184,12 +186,14 @@ pub enum StrategyError {
     Group { group: usize, ranks: usize },
 }
 
-/// Numbers of messages: each step of a strategy has as many as there are ranks, one for each that may encode in it.
+/// Numbers of messages: each step of a strategy has as many as there are ranks, one for each that
+/// may encode in it.
 const fn message(ranks: usize, step: usize, encoder: Rank, format: Format) -> Message {
     Message { tag: (step * ranks + encoder) as u32, format }
 }
 
-/// The ranks of a list, behind `me` first: in step t everybody sends to the t-th behind, so no two send to one.
+/// The ranks of a list, behind `me` first: in step t everybody sends to the t-th behind, so no two
+/// send to one.
 fn in_turns(list: &[Rank], me: Rank) -> impl Iterator<Item = Rank> {
     let at = list.iter().position(|&rank| rank == me).map_or(0, |at| at + 1);
     let others = list.iter().cycle().skip(at).take(list.len());
@@ -229,7 +233,8 @@ fn neighbours(ring: &[Rank], me: Rank) -> (usize, usize, usize) {
 
 /// Sums the list's ranks at `owner`, in the order of the list. `own` names what a rank sends.
 fn sum_at(ops: &mut Vec<Op>, list: &[Rank], me: Rank, owner: Rank, own: impl Fn(Rank) -> Message) {
-    // The owner's own part takes its place in the order as a message too, but nothing of it may be lost.
+    // The owner's own part takes its place in the order as a message too, but nothing of it may be
+    // lost.
     let part = |rank| if rank == owner { Message { format: Format::Raw, ..own(rank) } } else { own(rank) };
     if list.len() == 1 {
         return;
@@ -289,7 +294,8 @@ mod tests {
         }
     }
 
-    /// Values that the busiest rank sends and receives of a tensor of one value a partition, and partitions.
+    /// Values that the busiest rank sends and receives of a tensor of one value a partition, and
+    /// partitions.
     fn traffic(strategy: Strategy, ranks: usize) -> (usize, usize) {
         let (mut sent, mut received) = (vec![0; ranks], vec![0; ranks]);
         for partition in 0..ranks {
@@ -308,7 +314,8 @@ mod tests {
 
     #[test]
     fn ranks_send_what_the_literature_says() {
-        // Of a tensor in n partitions: a ring, partitioned servers and halving-doubling 2(n-1) of them, one server n(n-1).
+        // Of a tensor in n partitions: a ring, partitioned servers and halving-doubling 2(n-1) of
+        // them, one server n(n-1).
         for n in [2, 4, 8, 16] {
             for strategy in [Strategy::Ring, Strategy::Servers(None), Strategy::HalvingDoubling] {
                 assert_eq!(traffic(strategy, n), (2 * (n - 1), 2 * (n - 1)), "{strategy}");

@@ -3,11 +3,12 @@
 use super::{message, pass_along, sum_along};
 use crate::graph::{Format, Op, Rank};
 
-/// INCEPTIONN's Algorithm 1 (MICRO 2018), of one partition: the sum goes from the rank behind its owner once round the ring, and
-/// ends at the owner. The owner codes it for itself too, and the message goes round again.
+/// INCEPTIONN's Algorithm 1 (MICRO 2018), of one partition: the sum goes from the rank behind its
+/// owner once round the ring, and ends at the owner. The owner codes it for itself too, and the
+/// message goes round again.
 ///
-/// With as many partitions as ranks, each rank sends 2(N-1)/N of a tensor. The messages of a partition are made one
-/// after the other, so a codec that loses something loses N times.
+/// With as many partitions as ranks, each rank sends 2(N-1)/N of a tensor. The messages of a
+/// partition are made one after the other, so a codec that loses something loses N times.
 #[must_use]
 pub fn ring(ranks: usize, me: Rank, partition: usize) -> Vec<Op> {
     let all: Vec<Rank> = (0..ranks).collect();

@@ -3,14 +3,15 @@
 use super::{message, pass_from, sum_at};
 use crate::graph::{Format, Op, Rank};
 
-/// Everybody sends to the partition's owner. The owner sums in the order of the ranks, encodes once, and sends the message to all:
-/// 3LC's shared pull (MLSys 2019), and CaSync's parameter servers.
+/// Everybody sends to the partition's owner. The owner sums in the order of the ranks, encodes
+/// once, and sends the message to all: 3LC's shared pull (MLSys 2019), and CaSync's parameter
+/// servers.
 ///
-/// `servers` ranks own partitions. One is the classical server. With everybody, each sends 2(N-1)/N of a tensor, as in a
-/// ring, but in one round trip and with two messages that may lose something.
+/// `servers` ranks own partitions. One is the classical server. With everybody, each sends 2(N-1)/N
+/// of a tensor, as in a ring, but in one round trip and with two messages that may lose something.
 ///
-/// The owner's own gradient is not coded before the sum, so for `f32` the result is the sum in the order of the ranks, bit
-/// by bit, whoever owns a partition.
+/// The owner's own gradient is not coded before the sum, so for `f32` the result is the sum in the
+/// order of the ranks, bit by bit, whoever owns a partition.
 #[must_use]
 pub fn servers(ranks: usize, me: Rank, partition: usize, servers: usize) -> Vec<Op> {
     let all: Vec<Rank> = (0..ranks).collect();
@@ -26,7 +27,8 @@ pub fn servers(ranks: usize, me: Rank, partition: usize, servers: usize) -> Vec<
     ops
 }
 
-/// The first half of [`servers`] with rank 0 as the only one: all send it their values, and it alone has a result, their sum.
+/// The first half of [`servers`] with rank 0 as the only one: all send it their values, and it
+/// alone has a result, their sum.
 #[must_use]
 pub fn push(ranks: usize, me: Rank) -> Vec<Op> {
     let all: Vec<Rank> = (0..ranks).collect();
@@ -40,7 +42,8 @@ pub fn push(ranks: usize, me: Rank) -> Vec<Op> {
     ops
 }
 
-/// The second half: rank 0 encodes its values once, and all, itself included, have what the message says.
+/// The second half: rank 0 encodes its values once, and all, itself included, have what the message
+/// says.
 #[must_use]
 pub fn pull(ranks: usize, me: Rank) -> Vec<Op> {
     let all: Vec<Rank> = (0..ranks).collect();

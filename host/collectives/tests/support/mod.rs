@@ -1,5 +1,5 @@
-//! Ranks on loopback; and a simulated network, where messages arrive in any order, after any time, and the same seed gives the
-//! same run.
+//! Ranks on loopback; and a simulated network, where messages arrive in any order, after any time,
+//! and the same seed gives the same run.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::time::Duration;
@@ -13,8 +13,8 @@ pub(crate) fn options(tagged: bool) -> Options {
     Options { timeout: Duration::from_secs(120), tagged, ..Options::new(Token::random().unwrap()) }
 }
 
-/// Runs `work` at each rank, all of them threads that listen at `at`, and returns what each made of it. A machine without IPv6, such
-/// as many containers, has 127.0.0.1 alone.
+/// Runs `work` at each rank, all of them threads that listen at `at`, and returns what each made of
+/// it. A machine without IPv6, such as many containers, has 127.0.0.1 alone.
 pub(crate) fn ranks<T: Send>(
     count: usize,
     at: &str,

@@ -90,7 +90,8 @@ class Link:
             raise Error(f"{advertised}: {wrong}; {remedy}")
         if listening is None:
             listening = _native.Listening(token, self.timeout, plan.tagged, root, server is not None)
-        # With a server, rank 0 of the link is the server's, and each other rank is one more than in the process group.
+        # With a server, rank 0 of the link is the server's, and each other rank is one more than in
+        # the process group.
         before = int(server is not None)
         try:
             channel = listening.join(self.rank + before, self.ranks + before, root, port)

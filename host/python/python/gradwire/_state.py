@@ -84,7 +84,8 @@ class State:
                         "pipeline=True with find_unused_parameters=True: DDP would discard the gradient of a parameter that no rank uses in "
                         "the next iteration; leave one of them out"
                     )
-                # DDP puts a prefix before each name. Other models with a part called "module" do not.
+                # DDP puts a prefix before each name. Other models with a part called "module" do
+                # not.
                 model = model.module
             for name, parameter in model.named_parameters():
                 self._names[id(parameter)] = (name, parameter)

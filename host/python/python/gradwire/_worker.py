@@ -40,7 +40,8 @@ class Raised:
         self.error = error
 
     def __reduce__(self) -> Any:
-        # A GPU's future pickles what it is given, to find tensors; not every exception can be pickled, and none has any.
+        # A GPU's future pickles what it is given, to find tensors; not every exception can be
+        # pickled, and none has any.
         return Raised, (Error(),)
 
 
@@ -63,7 +64,8 @@ class Worker:
         self.process = os.getpid()
         self.queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self.closed = False
-        # The first one. After it, ranks differ in what they exchanged, so nothing is exchanged any more.
+        # The first one. After it, ranks differ in what they exchanged, so nothing is exchanged any
+        # more.
         self.error: BaseException | None = None
         # With a scale: were all means of this iteration finite so far?
         self.finite = True
@@ -85,7 +87,8 @@ class Worker:
         """Lets the thread run it."""
         self.check()
         self.queue.put(job)
-        # Not before: what is put while another thread closes may come behind the end, where nobody runs it.
+        # Not before: what is put while another thread closes may come behind the end, where nobody
+        # runs it.
         if self.closed:
             raise Error("this gradwire.State is closed: make another one")
 
@@ -177,6 +180,7 @@ class Worker:
         if not self.closed:
             self.closed = True
             self.queue.put(None)
-        # The collector may run in this thread, and find the state there. Then it ends behind this job.
+        # The collector may run in this thread, and find the state there. Then it ends behind this
+        # job.
         if threading.current_thread() is not self.thread:
             self.thread.join()
