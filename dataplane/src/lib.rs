@@ -11,8 +11,7 @@
 //! ## Where to read on
 //!
 //! [`engine`] has the path of a frame, [`forward`] the loop around it that every driver runs, [`rules`] what one may
-//! ask for, [`verdict`] what became of a frame and why, [`codec`] the definition of what is on the wire, and
-//! [`burst`] the clocked model of the pipeline for whoever builds it in hardware.
+//! ask for, [`verdict`] what became of a frame and why, and [`codec`] the definition of what is on the wire.
 #![no_std]
 
 // `arbitrary` derives with std.
@@ -20,7 +19,6 @@
 extern crate std;
 
 pub mod aggregate;
-pub mod burst;
 pub mod checksum;
 pub mod codec;
 pub mod engine;

@@ -1,97 +1,26 @@
-//! All 2^32 values: the laws of the codec, every kernel and the clocked model's lane blocks, with a
-//! sample of the parameters or with all that `exhaustive.csv` records.
+//! All 2^32 values: the laws of the codec and every kernel, with a sample of the parameters or with
+//! all that `exhaustive.csv` records. The gateware's model has a test of this name too, for its lane
+//! blocks.
 //!
 //! `GRADWIRE_BOUNDS=10,11` runs everything of codec 1 for those bounds, `GRADWIRE_BIT_PLANE=-10`
 //! everything of codec 2 for that one; `.ci/exhaustive` does so for all and writes the record.
 //! `GRADWIRE_KERNEL=avx512` compares that kernel alone, in rows of its own: few machines have it.
 
-use std::collections::BTreeSet;
 use std::env;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
-use std::time::Instant;
 
-use gradwire::burst::{compression_block, decompression_block};
+use gradwire::codec::Params;
 use gradwire::codec::bit_plane::Bound;
-use gradwire::codec::{Params, Split, decode_lane, encode_lane};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 
 mod common;
 use common::bit_plane::BitPlaneLaws;
+use common::every_value::{BLOCK, NO_SCALE, on_every_block, on_every_value, parameters, row};
 use common::laws::Laws;
 
 const BOUNDS: std::ops::RangeInclusive<u8> = Params::MIN_B..=Params::MAX_B;
 /// Both extremes, and scales at which small and large values of neural networks lie.
 const SCALES: [i8; 5] = [Params::MIN_SCALE, -24, 0, 63, i8::MAX];
-/// For what is compared with the definition; `kernels.rs` and `clocked.rs` have every exponent with
-/// other scales.
-const NO_SCALE: [i8; 1] = [0];
-
-/// Values are visited in so many blocks.
-const BLOCKS: u32 = 1 << 8;
-const BLOCK: u32 = 1 << 24;
-
-/// Both splits of every bound, with every scale, each once: for some bounds both splits are the
-/// same.
-fn parameters(bounds: impl IntoIterator<Item = u8>, scales: &[i8]) -> Vec<Params> {
-    let mut seen = BTreeSet::new();
-    let mut all = Vec::new();
-    for b in bounds {
-        for split in [Split::Dense, Split::Paper] {
-            for x in scales {
-                let params = Params::new(b, split, *x).unwrap();
-                if seen.insert((params.b(), params.k(), params.x())) {
-                    all.push(params);
-                }
-            }
-        }
-    }
-    all
-}
-
-/// The parameters that CI can afford, or that were asked for.
-fn asked(scales: &[i8]) -> Vec<Params> {
-    match env::var("GRADWIRE_BOUNDS") {
-        Ok(bounds) => {
-            let bound = |text: &str| text.trim().parse().expect("GRADWIRE_BOUNDS: bounds as 10,11");
-            parameters(bounds.split(',').map(bound), scales)
-        }
-        Err(_) => {
-            [(10, Split::Dense, 0), (8, Split::Paper, 0), (6, Split::Dense, -80), (14, Split::Dense, 127)]
-                .map(|(b, split, x)| Params::new(b, split, x).unwrap())
-                .to_vec()
-        }
-    }
-}
-
-/// Calls `check` for every block with every set of parameters; a row of the record for each set.
-fn on_every_value(name: &str, scales: &[i8], check: impl Fn(Params, u32) + Sync) {
-    for params in asked(scales) {
-        on_every_block(&row(name, params), |block| check(params, block));
-    }
-}
-
-/// Calls `check` for every block, on all processors, and prints `row` and the seconds that it took.
-fn on_every_block(row: &str, check: impl Fn(u32) + Sync) {
-    let threads = thread::available_parallelism().map_or(1, usize::from);
-    let (start, next) = (Instant::now(), AtomicU32::new(0));
-    thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while let block @ 0..BLOCKS = next.fetch_add(1, Ordering::Relaxed) {
-                    check(block);
-                }
-            });
-        }
-    });
-    println!("{row}{:.1}", start.elapsed().as_secs_f64());
-}
-
-/// A row of the record up to its last column, the seconds.
-fn row(name: &str, params: Params) -> String {
-    format!("{name},{},{},{},", params.b(), params.k(), params.x())
-}
 
 #[test]
 #[ignore = "all 2^32 inputs, minutes: cargo test --release -p gradwire --test exhaustive -- --ignored --nocapture"]
@@ -193,21 +122,6 @@ fn agree(kernels: &[Kernel], profile: Profile, block: u32, value: impl Fn(u32) -
             assert!(restored == decoded, "{name} {profile:?} {first}");
         }
     }
-}
-
-#[test]
-#[ignore = "all 2^32 inputs, minutes: cargo test --release -p gradwire --test exhaustive -- --ignored --nocapture"]
-fn lane_blocks() {
-    on_every_value("lane-blocks", &NO_SCALE, |params, block| {
-        for value in block * BLOCK..=block * BLOCK + (BLOCK - 1) {
-            let lane = compression_block(value, params);
-            assert!(lane == encode_lane(value, params), "{value:#010x} {params:?}");
-            assert!(
-                decompression_block(lane, params) == decode_lane(lane, params),
-                "{value:#010x} {params:?}"
-            );
-        }
-    });
 }
 
 /// A list of parameters that grows leaves the record behind: run `.ci/exhaustive` again.

@@ -1,6 +1,5 @@
 //! Texts for people: names, and errors that say what was found and what was expected.
 
-use gradwire::burst::FrameError;
 use gradwire::codec::{DecodeError, EncodeError, ParamsError, Split};
 use gradwire::profile::ProfileError;
 use gradwire::rules::{Alignment, Framing, RulesError};
@@ -30,11 +29,6 @@ fn errors_say_what_was_found_and_what_would_be_right() {
             DecodeError::AbsentLane { at: 2, tags: 0x40, lanes: 3 }.to_string(),
             "group at byte 2: tag vector 0x0040, expected tag 0 in every lane from 3 on",
         ),
-        (
-            FrameError::Groups(DecodeError::Unaligned { len: 5 }).to_string(),
-            "room for 5 bytes of values, expected a multiple of 4",
-        ),
-        (FrameError::NoRoom { have: 9 }.to_string(), "the frame does not fit into 9 bytes"),
         (
             SegmentError::Truncated { need: 8, have: 7 }.to_string(),
             "segment header: expected 8 bytes, found 7",

@@ -135,6 +135,7 @@ fn modules_use_only_what_is_below_them() {
     let expected = [
         "dataplane/src",
         "firmware/afxdp/src",
+        "firmware/gateware/model/src",
         "firmware/gateware/src",
         "firmware/softcore/src",
         "host/codecs/src",

@@ -1,4 +1,4 @@
-//! The part of the dataplane that the fuzzer's corpora reach, in lines.
+//! The part of the dataplane and of the gateware's model that the fuzzer's corpora reach, in lines.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,8 +13,10 @@ use crate::tools::{cargo, output, root, run, target};
 
 /// Of each part, in per cent.
 const LEAST: f64 = 95.0;
-/// Files and folders of `dataplane/src`.
-const PARTS: [&str; 5] = ["wire", "codec", "burst", "flow", "engine"];
+/// Files and folders of the dataplane, and all of the model.
+const PARTS: [&str; 5] = ["wire", "codec", "flow", "engine", "model"];
+const DATAPLANE: &str = "dataplane/src/";
+const MODEL: &str = "firmware/gateware/model/src/";
 
 /// Lines that could be reached, and lines that were.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,7 +68,7 @@ pub fn coverage(lines: bool) -> Result {
     let report = |arguments: &[&str]| {
         let mut command = Command::new(format!("llvm-cov-{llvm}"));
         command.arg(arguments[0]).arg(&binary).arg("--instr-profile").arg(&profile).args(&arguments[1..]);
-        output(command.current_dir(root()).arg("dataplane/src"))
+        output(command.current_dir(root()).args([DATAPLANE, MODEL]))
     };
     if lines {
         print!("{}", unreached(&report(&["show", "--show-line-counts-or-regions=false"])?));
@@ -116,7 +118,8 @@ fn parts(export: &Value) -> Result<BTreeMap<&'static str, Lines>> {
         ) else {
             return Err(format!("llvm-cov exported no lines of a file: {file}").into());
         };
-        let part = name.rsplit_once("dataplane/src/").and_then(|(_, file)| file.split(['/', '.']).next());
+        let of_dataplane = name.rsplit_once(DATAPLANE).and_then(|(_, file)| file.split(['/', '.']).next());
+        let part = if name.contains(MODEL) { Some("model") } else { of_dataplane };
         if let Some(lines) = part.and_then(|part| found.get_mut(part)) {
             lines.all += all;
             lines.reached += reached;
@@ -143,7 +146,8 @@ fn unreached(shown: &str) -> String {
     let (mut file, mut found) = (String::new(), String::new());
     for line in shown.lines() {
         if let Some(name) = line.strip_suffix(':').filter(|name| name.starts_with('/')) {
-            name.rsplit("dataplane/src/").next().unwrap_or(name).clone_into(&mut file);
+            let name = name.rsplit(DATAPLANE).next().unwrap_or(name);
+            name.rsplit("firmware/gateware/").next().unwrap_or(name).clone_into(&mut file);
         }
         let mut columns = line.splitn(3, '|');
         if let (Some(number), Some("0"), Some(code)) =
@@ -173,8 +177,11 @@ mod tests {
             file("/home/dataplane/src/flow.rs", 10, 9),
             file("/home/dataplane/src/flow/trust.rs", 5, 5),
             file("/home/dataplane/src/forward.rs", 7, 0),
+            file("/home/firmware/gateware/model/src/run.rs", 4, 3),
+            file("/home/firmware/gateware/model/src/lib.rs", 2, 2),
         ]);
         assert_eq!(parts(&export).unwrap()["flow"], Lines { all: 15, reached: 14 });
+        assert_eq!(parts(&export).unwrap()["model"], Lines { all: 6, reached: 5 });
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The record of all 2^32 values, `dataplane/tests/exhaustive.csv`: runs
-//! `dataplane/tests/exhaustive.rs` bound by bound.
+//! The record of all 2^32 values, `dataplane/tests/exhaustive.csv`: runs the tests `exhaustive` of
+//! the dataplane and of the gateware's model bound by bound.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -14,8 +14,13 @@ const HEAD: &str = "\
 # x is y. Kernels: portable, scalar32 and that of the machine, but for those with rows of their own. commit: the last that changed the code.
 test,b,k,x,seconds,date,commit,machine
 ";
-const TEST: [&str; 8] =
-    ["test", "--quiet", "--locked", "--release", "--package", "gradwire", "--test", "exhaustive"];
+#[rustfmt::skip]
+const TEST: [&str; 10] = [
+    "test", "--quiet", "--locked", "--release", "--package", "gradwire", "--package", "gradwire-gateware-model",
+    "--test", "exhaustive",
+];
+/// The code that is tested.
+const CODE: [&str; 2] = ["dataplane/src", "firmware/gateware/model/src"];
 /// Each prints a row for each set of parameters.
 const TESTS: [&str; 3] = ["kernels", "lane-blocks", "laws"];
 /// Those of codec 2.
@@ -43,7 +48,7 @@ impl Part<'_> {
 /// processor that the others were not recorded on.
 ///
 /// # Errors
-/// The dataplane differs from its last commit; a value breaks a law; a test printed no row.
+/// The dataplane or the model differs from its last commit; a value breaks a law; a test printed no row.
 pub fn exhaustive(bounds: &[u8], kernel: Option<&str>) -> Result {
     let tests = kernel.as_ref().map_or(&TESTS[..], std::slice::from_ref);
     let parts: Vec<Part<'_>> = bounds.iter().map(|bound| Part { tests, bound: Some(*bound) }).collect();
@@ -77,10 +82,12 @@ pub fn bit_plane(kernel: Option<&str>) -> Result {
 /// Runs each part, as `asked` tells the command, and writes its rows.
 fn record(parts: &[Part<'_>], asked: impl Fn(&Part<'_>, &mut Command)) -> Result {
     let git = |arguments: &[&str]| output(Command::new("git").args(arguments).current_dir(root()));
-    if !git(&["status", "--porcelain", "--", "dataplane", "Cargo.lock", &format!(":!{RECORD}")])?.is_empty() {
-        return Err("the dataplane has changes that are not committed; the record names a commit".into());
+    let others = format!(":!{RECORD}");
+    let inputs = ["dataplane", "firmware/gateware/model", "Cargo.lock", &others];
+    if !git(&[&["status", "--porcelain", "--"], &inputs[..]].concat())?.is_empty() {
+        return Err("the code has changes that are not committed; the record names a commit".into());
     }
-    let commit = git(&["log", "-1", "--format=%h", "--", "dataplane/src"])?;
+    let commit = git(&[&["log", "-1", "--format=%h", "--"], &CODE[..]].concat())?;
     let date = output(Command::new("date").args(["-u", "+%F"]))?;
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let source = format!("{},{},{processors} of {}", date.trim(), commit.trim(), processor()?);

@@ -7,6 +7,7 @@ use etherparse::{SlicedPacket, TransportSlice};
 pub mod aggregation;
 pub mod bit_plane;
 pub mod engines;
+pub mod every_value;
 pub mod golden;
 pub mod laws;
 

@@ -9,7 +9,7 @@
 // Latency: 4 clocks, and until the next cell enters, since a tag vector may reach into it; a
 // frame's last cell does not wait.
 // Follows: dataplane/src/kernels/ahead.rs; the lengths are those of `tag_decoder` of
-// dataplane/src/burst/decompressor.rs.
+// firmware/gateware/model/src/decompressor.rs.
 
 module gw_ahead #(
     parameter int SIDE = 1

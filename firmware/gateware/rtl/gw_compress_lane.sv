@@ -3,7 +3,7 @@
 // Enters:  any 32 bits, and b, k and 127 + x; `coded` is low if they are not a value and pass as they are.
 // Leaves:  the tag, the vector with zeros above it, and how many bytes it has: 0, 1, 2 or 4. Of bits that pass: tag 0, 4 bytes.
 // Latency: 4 clocks, one value each.
-// Follows: `compression_block` of dataplane/src/burst/blocks.rs.
+// Follows: `compression_block` of firmware/gateware/model/src/blocks.rs.
 
 module gw_compress_lane (
     input  logic        clk,

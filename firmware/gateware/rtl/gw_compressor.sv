@@ -6,7 +6,7 @@
 //          that ends before its layout says: the whole values that are there are coded.
 // Latency: 23 clocks from a beat to the beat that its first byte is in, if that is complete. A
 //          frame of n beats takes n + 1 clocks, or as many as it has beats of output.
-// Follows: dataplane/src/burst/compressor.rs.
+// Follows: firmware/gateware/model/src/compressor.rs.
 
 module gw_compressor (
     input  logic         clk,

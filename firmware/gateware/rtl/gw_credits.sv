@@ -5,7 +5,7 @@
 //          without being full.
 // Latency: 2 clocks, and for `done` one more, since what tells it is slow.
 // Follows: nothing of the model, in which `ready` ripples back within a clock
-// (dataplane/src/burst/pipeline.rs).
+// (firmware/gateware/model/src/pipeline.rs).
 
 module gw_credits #(
     parameter int DEPTH = 32

@@ -3,7 +3,7 @@
 // Enters:  a tag and any 32 bits, of which those above the vector are ignored; k and 127 + x.
 // Leaves:  the value's 32 bits.
 // Latency: 4 clocks, one value each.
-// Follows: `decompression_block` of dataplane/src/burst/blocks.rs.
+// Follows: `decompression_block` of firmware/gateware/model/src/blocks.rs.
 
 module gw_decompress_lane (
     input  logic        clk,

@@ -7,7 +7,7 @@
 //          A group is not whole, or an absent lane has a tag.
 // Latency: 33 clocks from a beat to the beat that its first byte is in, if that is complete. A
 //          frame of n beats takes n + 1 clocks, or two more than it has bursts and header cells.
-// Follows: dataplane/src/burst/decompressor.rs, which gives up a refused frame at once.
+// Follows: firmware/gateware/model/src/decompressor.rs, which gives up a refused frame at once.
 
 module gw_decompressor (
     input  logic         clk,

@@ -8,7 +8,7 @@
 // Enters:  beats of an AXI4-Stream; `room` while the engine can take the cells of four more clocks.
 // Leaves:  a cell for each beat, and one behind the last beat with what is left of it, perhaps nothing. No back-pressure.
 // Latency: 4 clocks. A frame of n beats takes n + 1 clocks.
-// Follows: dataplane/src/burst/intake.rs, without the comparator of types of service.
+// Follows: firmware/gateware/model/src/intake.rs, without the comparator of types of service.
 
 module gw_front (
     input  logic         clk,

@@ -1,7 +1,7 @@
 // What modules share: the bits of `s_axis_tuser` at the engines, and which bytes of a beat are its
 // first ones.
 //
-// Follows: dataplane/src/burst/mod.rs (`Layout`), dataplane/src/codec/params.rs (`Params`).
+// Follows: firmware/gateware/model/src/lib.rs (`Layout`), dataplane/src/codec/params.rs (`Params`).
 
 `ifndef GW_PKG
 `define GW_PKG

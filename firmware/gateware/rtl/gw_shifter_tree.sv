@@ -3,7 +3,7 @@
 // Enters:  eight vectors with zeros above them, and how many bytes each has: 0, 1, 2 or 4.
 // Leaves:  the string, with zeros above it, and its length.
 // Latency: 5 clocks, one string each.
-// Follows: `shifter_tree` of dataplane/src/burst/compressor.rs, without the tags.
+// Follows: `shifter_tree` of firmware/gateware/model/src/compressor.rs, without the tags.
 
 module gw_shifter_tree (
     input  logic         clk,

@@ -3,7 +3,7 @@
 // Enters:  a tag vector and 32 bytes that begin with the vectors.
 // Leaves:  each lane's vector, with other bytes above it, and its tag.
 // Latency: 6 clocks, one group each.
-// Follows: `tag_decoder` and `select` of dataplane/src/burst/decompressor.rs.
+// Follows: `tag_decoder` and `select` of firmware/gateware/model/src/decompressor.rs.
 
 module gw_splitter_tree (
     input  logic         clk,

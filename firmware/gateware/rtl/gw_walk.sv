@@ -7,7 +7,7 @@
 // Enters:  cells with the entries of gw_ahead.sv; `room` while the pipeline behind takes the items of four more clocks.
 // Leaves:  items. `item_advance` says that the next item is in the next cell.
 // Latency: 3 clocks, an item each.
-// Follows: `Intake::front` and `Intake::take` of dataplane/src/burst/intake.rs, for the
+// Follows: `Intake::front` and `Intake::take` of firmware/gateware/model/src/intake.rs, for the
 // decompressor.
 
 module gw_walk #(

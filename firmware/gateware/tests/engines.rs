@@ -3,9 +3,9 @@
 
 mod support;
 
-use gradwire::burst::Layout;
 use gradwire::codec::Params;
 use gradwire_gateware::Batch;
+use gradwire_gateware_model::Layout;
 use support::{Case, Engine, PAUSES, Random, captured, compare, compress, recorded, verify};
 
 /// Random frames, layouts and parameters, hostile groups, pauses at both sides, noise wherever

@@ -2,8 +2,6 @@
 //! definition.
 
 use arbitrary::Unstructured;
-use gradwire::burst;
-use gradwire::burst::Layout;
 use gradwire::codec::bit_plane::{self, Bound};
 use gradwire::codec::{
     self, Class, DecodeError, EncodeError, Params, Split, decode_lane, encode_lane, max_encoded_len,
@@ -12,6 +10,7 @@ use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 use gradwire::rules::Rule;
 use gradwire::sums::Summable;
+use gradwire_gateware_model::{self as model, Layout};
 
 use super::printed::printed;
 use super::sums;
@@ -167,7 +166,7 @@ pub fn clocked(data: &[u8]) {
     let len = codec::encode_payload(values, &mut groups, params).expect("room for the longest");
     let coded = [head, &groups[..len], tail].concat();
     let mut wire = vec![0x55; room];
-    let run = burst::encode_frame(frame, layout, &mut wire, &rule).expect("room for the longest");
+    let run = model::encode_frame(frame, layout, &mut wire, &rule).expect("room for the longest");
     wire.truncate(run.len);
     match type_of_service(frame) {
         Some(tos) if (tos ^ rule.tos) & rule.mask == 0 => assert_eq!(wire, coded),
@@ -175,14 +174,14 @@ pub fn clocked(data: &[u8]) {
         // Half a header, which says enough for the comparator or not.
         None => assert!(wire == coded || wire == frame),
     }
-    let refused = burst::encode_frame(frame, layout, &mut vec![0; run.len.saturating_sub(1)], &rule);
+    let refused = model::encode_frame(frame, layout, &mut vec![0; run.len.saturating_sub(1)], &rule);
     assert_eq!(refused.is_err(), run.len > 0);
     let _ = refused.inspect_err(|error| drop(printed(error)));
 
     // Back, if the values neither end early nor stand where the comparator looks.
     let tos = type_of_service(frame);
     let mut out = vec![0xaa; frame.len()];
-    let back = burst::decode_frame(&wire, layout, &mut out, &rule);
+    let back = model::decode_frame(&wire, layout, &mut out, &rule);
     let whole = values.len() == 4 * layout.values && tos.is_some() && tos == type_of_service(&wire);
     if wire == coded && wire != frame && whole {
         let mut decoded = vec![0; values.len()];
@@ -192,7 +191,7 @@ pub fn clocked(data: &[u8]) {
         assert_eq!(out, [head, &decoded, tail].concat());
     }
     // Any frame may arrive.
-    match burst::decode_frame(frame, layout, &mut vec![0; room], &rule) {
+    match model::decode_frame(frame, layout, &mut vec![0; room], &rule) {
         Ok(run) => assert!(run.len <= room),
         Err(error) => drop(printed(&error)),
     }
@@ -235,7 +234,7 @@ fn encode(values: &[u8], room: usize, profile: Profile) -> Result<Vec<u8>, Encod
     let expected = profile.encode_payload(values, &mut out).map(|len| out[..len].to_vec());
     if let Profile::SizeClass(params) = profile {
         let mut out = vec![0x55; room];
-        let clocked = burst::encode_payload(values, &mut out, params).map(|run| out[..run.len].to_vec());
+        let clocked = model::encode_payload(values, &mut out, params).map(|run| out[..run.len].to_vec());
         assert_eq!(clocked, expected, "clocked, {params:?}");
     }
     for kernel in Kernel::available() {
@@ -255,7 +254,7 @@ fn decode(coded: &[u8], len: usize, profile: Profile) -> Result<(usize, Vec<u8>)
     }
     if let Profile::SizeClass(params) = profile {
         let mut out = vec![0x55; len];
-        let clocked = burst::decode_payload(coded, &mut out, params).map(|run| (run.len, out));
+        let clocked = model::decode_payload(coded, &mut out, params).map(|run| (run.len, out));
         assert_eq!(clocked, expected, "clocked, {params:?}");
     }
     for kernel in Kernel::available() {

@@ -3,9 +3,9 @@
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
-use gradwire::burst::{Beat, Compressor, Decompressor, Layout, Step};
 use gradwire::codec::Params;
 use gradwire_gateware::{Batch, Coding, Design, Frame, Outcome, Pauses, Simulation};
+use gradwire_gateware_model::{Beat, Compressor, Decompressor, Layout, Step};
 
 /// xorshift64*: small, and the same everywhere.
 #[derive(Clone)]

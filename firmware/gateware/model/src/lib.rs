@@ -1,6 +1,6 @@
 //! Clocked model of the NIC pipeline: both directions, one 256-bit beat per clock (FORMAT.md §4).
 //!
-//! The reference for RTL: same bytes as [`crate::codec`] on every input, and the clocks counted.
+//! The reference for RTL: same bytes as [`gradwire::codec`] on every input, and the clocks counted.
 //! After the compression and decompression engines of Li et al., MICRO 2018
 //! (doi:10.1109/MICRO.2018.00023).
 //!
@@ -54,11 +54,10 @@ pub use compressor::Compressor;
 pub use decompressor::Decompressor;
 pub use run::{FrameError, Run, decode_frame, decode_payload, encode_frame, encode_payload};
 
-use crate::codec::{BURST_LEN, DecodeError};
+use gradwire::codec::{BURST_LEN, DecodeError};
 
 /// One beat of a 256-bit AXI stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Beat {
     data: [u8; BURST_LEN],
     valid: usize, // at most BURST_LEN
@@ -94,7 +93,6 @@ impl Beat {
 /// The same in both directions: it describes the frame as it was before compression. What follows
 /// the values is bypassed up to the last beat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Layout {
     /// Bytes before the first value: headers, and the payload's bytes before the first value.
     pub bypass: usize,
@@ -105,7 +103,6 @@ pub struct Layout {
 /// The effect of one clock.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Step {
     /// The beat offered was taken.
     pub taken: bool,
@@ -118,7 +115,6 @@ pub struct Step {
 
 /// The use of the clocks; the counters wrap at 2^64.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Clocks {
     /// All clocks.
     pub total: u64,

@@ -1,15 +1,15 @@
 //! Whole payloads and frames through the model: a source that always has a beat, a sink that is
 //! always ready.
 
-use core::fmt;
+use std::fmt;
+
+use gradwire::codec::{BURST_LEN, DecodeError, EncodeError, Params, VALUE_LEN};
+use gradwire::rules::Rule;
 
 use super::{Beat, Clocks, Compressor, Decompressor, Layout, Step};
-use crate::codec::{BURST_LEN, DecodeError, EncodeError, Params, VALUE_LEN};
-use crate::rules::Rule;
 
 /// A payload or frame that went through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Run {
     /// Length in bytes: of what was written, or of the groups that [`decode_payload`] decoded.
     pub len: usize,
@@ -17,7 +17,7 @@ pub struct Run {
     pub clocks: Clocks,
 }
 
-/// [`crate::codec::encode_payload`], clock by clock: the same groups and the same errors.
+/// [`gradwire::codec::encode_payload`], clock by clock: the same groups and the same errors.
 ///
 /// # Errors
 /// `values` is not a multiple of 4 long, or the groups do not fit; `groups` then holds nothing of
@@ -30,7 +30,7 @@ pub fn encode_payload(values: &[u8], groups: &mut [u8], params: Params) -> Resul
     compress(Compressor::new(params), values, layout, groups)
 }
 
-/// [`crate::codec::decode_payload`], clock by clock: the same values and the same errors.
+/// [`gradwire::codec::decode_payload`], clock by clock: the same values and the same errors.
 /// [`Run::len`] is how many bytes of `groups` were decoded; the clocks count until all values have
 /// left.
 ///
@@ -149,7 +149,6 @@ fn drive(
 /// Why the clocked model could not decode a frame; nothing of the output may be used.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum FrameError {
     /// Its groups were refused; offsets count from the first group.
     Groups(DecodeError),
@@ -169,4 +168,4 @@ impl fmt::Display for FrameError {
     }
 }
 
-impl core::error::Error for FrameError {}
+impl std::error::Error for FrameError {}

@@ -1,11 +1,12 @@
 //! The front of both directions: the burst buffer, the ToS comparator and the counters that tell
 //! bypassed bytes from payload.
 
+use gradwire::codec::{BURST_LEN, LANES, VALUE_LEN};
+use gradwire::profile::Profile;
+use gradwire::rules::Rule;
+
 use super::aligner::Collector;
 use super::{Beat, Layout};
-use crate::codec::{BURST_LEN, LANES, VALUE_LEN};
-use crate::profile::Profile;
-use crate::rules::Rule;
 
 /// The item at the front of the burst buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,7 +173,7 @@ impl Intake {
         self.uncompared = false;
         if let Some(rule) = self.rule
             && !(matches!(rule.profile, Profile::SizeClass(_))
-                && type_of_service(self.bytes()).is_some_and(|tos| rule.matches(tos)))
+                && type_of_service(self.bytes()).is_some_and(|tos| (tos ^ rule.tos) & rule.mask == 0))
         {
             self.values = 0;
         }

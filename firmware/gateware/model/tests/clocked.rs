@@ -1,7 +1,7 @@
 //! The clocked model against the definition: the same bytes and the same errors on every payload.
 
-use gradwire::burst::{compression_block, decode_payload, decompression_block, encode_payload};
 use gradwire::codec::{self, Class, DecodeError, EncodeError, Lane, Params, decode_lane, encode_lane};
+use gradwire_gateware_model::{compression_block, decode_payload, decompression_block, encode_payload};
 use proptest::prelude::*;
 
 mod clocked_inputs;

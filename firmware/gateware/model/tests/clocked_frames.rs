@@ -3,12 +3,12 @@
 
 use std::iter::repeat_n;
 
-use gradwire::burst::{
+use gradwire::codec::{self, BURST_LEN, DecodeError, EncodeError, LANES, Params, Split};
+use gradwire::rules::Rule;
+use gradwire_gateware_model::{
     Beat, Clocks, Compressor, Decompressor, FrameError, Layout, Step, decode_frame, decode_payload,
     encode_frame, encode_payload,
 };
-use gradwire::codec::{self, BURST_LEN, DecodeError, EncodeError, LANES, Params, Split};
-use gradwire::rules::Rule;
 use proptest::prelude::*;
 
 mod clocked_inputs;
@@ -34,6 +34,13 @@ fn define_frame(frame: &[u8], layout: Layout, params: Params) -> Vec<u8> {
     let (bypassed, rest) = frame.split_at(layout.bypass.min(frame.len()));
     let len = (4 * layout.values).min(rest.len() / 4 * 4);
     [bypassed, &define_encode(&rest[..len], params), &rest[len..]].concat()
+}
+
+#[test]
+fn errors_say_what_was_found_and_what_would_be_right() {
+    let refused = FrameError::Groups(DecodeError::Unaligned { len: 5 });
+    assert_eq!(refused.to_string(), "room for 5 bytes of values, expected a multiple of 4");
+    assert_eq!(FrameError::NoRoom { have: 9 }.to_string(), "the frame does not fit into 9 bytes");
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! Groups to values.
 
+use gradwire::codec::{Class, DecodeError, LANES, Lane, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
+use gradwire::rules::Rule;
+
 use super::aligner::Parcel;
 use super::blocks::decompression_block;
 use super::intake::{Front, Intake};
 use super::pipeline::{Pipeline, params_of};
 use super::{Beat, Clocks, Layout, Step};
-use crate::codec::{Class, DecodeError, LANES, Lane, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
-use crate::rules::Rule;
 
 /// The receiving direction: a group becomes eight values; bytes before the first group and after
 /// the last leave as they came, all as one stream of full beats.

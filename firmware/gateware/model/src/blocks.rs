@@ -2,7 +2,7 @@
 //!
 //! Both work on a 32-bit *fraction* whose top bit weighs `2^(x-1)`, the next `2^(x-2)`, and so on.
 
-use crate::codec::{Class, Lane, Params};
+use gradwire::codec::{Class, Lane, Params};
 
 /// A half vector's magnitude is the top 15 bits of the fraction.
 const HALF_PLACE: u32 = 32 - 15;
@@ -14,7 +14,7 @@ const BYTE_PLACE: u32 = 32 - 7;
 /// - Input: any `f32` bit pattern; `b`, `k` and `127+x` are configuration registers.
 /// - Inside: one subtraction of exponents, one right shift by at most 15, one left shift by `k`
 ///   (constant between frames), two comparisons of 4 bits, one multiplexer.
-/// - Output: what [`crate::codec::encode_lane`] gives, on every input.
+/// - Output: what [`gradwire::codec::encode_lane`] gives, on every input.
 ///
 /// Source: FORMAT.md §3; the compression block of Li et al., MICRO 2018
 /// (doi:10.1109/MICRO.2018.00023).
@@ -24,7 +24,7 @@ pub const fn compression_block(value: u32, params: Params) -> Lane {
     let sign = value >> 31;
     let exponent = (value >> 23) & 0xff;
     // How many places 1.m moves down to become a fraction of 2^x. A borrow: the value is above 2^x.
-    let (distance, borrow) = params.raw_from().overflowing_sub(exponent);
+    let (distance, borrow) = raw_from(params).overflowing_sub(exponent);
 
     // The hidden one takes the top place, over the exponent's last bit. Beyond a distance of 16 the
     // four-bit shift wraps; the multiplexer then takes another input.
@@ -50,7 +50,7 @@ pub const fn compression_block(value: u32, params: Params) -> Lane {
 ///   are ignored.
 /// - Inside: one shift to the fraction, a priority encoder with its shifter, one subtraction of
 ///   exponents, one multiplexer.
-/// - Output: what [`crate::codec::decode_lane`] gives, on every input.
+/// - Output: what [`gradwire::codec::decode_lane`] gives, on every input.
 ///
 /// Source: FORMAT.md §3.4.
 #[must_use]
@@ -67,8 +67,13 @@ pub const fn decompression_block(lane: Lane, params: Params) -> u32 {
     }
     let (significand, leading_zeros) = normalise(fraction);
     // At most 31 zeros, and `127+x` is at least 47: the exponent stays above zero.
-    let exponent = params.raw_from() - 1 - leading_zeros;
+    let exponent = raw_from(params) - 1 - leading_zeros;
     sign << 31 | exponent << 23 | (significand << 1) >> 9
+}
+
+/// A configuration register: the smallest biased exponent of the raw class, `127+x`.
+const fn raw_from(params: Params) -> u32 {
+    (127 + params.x() as i32) as u32
 }
 
 /// Priority encoder: `fraction` shifted up until its leading one is at the top, and by how many

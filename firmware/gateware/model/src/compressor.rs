@@ -1,12 +1,13 @@
 //! Values to groups.
 
+use gradwire::codec::{Class, LANES, Lane, MAX_GROUP_LEN, Params, VALUE_LEN};
+use gradwire::rules::Rule;
+
 use super::aligner::Parcel;
 use super::blocks::compression_block;
 use super::intake::{Front, Intake};
 use super::pipeline::{Pipeline, params_of};
 use super::{Beat, Clocks, Layout, Step};
-use crate::codec::{Class, LANES, Lane, MAX_GROUP_LEN, Params, VALUE_LEN};
-use crate::rules::Rule;
 
 /// The sending direction: bytes before the first value and after the last leave as they came, eight
 /// values leave as a group, all as one stream of full beats.

@@ -1,7 +1,8 @@
 //! Turns byte strings of one length into byte strings of another.
 
+use gradwire::codec::{BURST_LEN, DecodeError, MAX_GROUP_LEN};
+
 use super::Beat;
-use crate::codec::{BURST_LEN, DecodeError, MAX_GROUP_LEN};
 
 /// Bytes of a collector: two bursts and one byte.
 ///

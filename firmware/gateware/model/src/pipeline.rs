@@ -1,11 +1,12 @@
 //! The stages that both directions share, and the order in which one clock moves them.
 
+use gradwire::codec::Params;
+use gradwire::profile::Profile;
+use gradwire::rules::Rule;
+
 use super::aligner::{AlignmentUnit, Parcel};
 use super::intake::Intake;
 use super::{Beat, Clocks, Layout, Step};
-use crate::codec::Params;
-use crate::profile::Profile;
-use crate::rules::Rule;
 
 /// Intake, a place for the blocks, alignment unit.
 #[derive(Clone, Debug)]
