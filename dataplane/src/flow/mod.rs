@@ -5,14 +5,17 @@
 //! never come by. What the peer advertised on its SYN is in [`capabilities`]. Time is an argument;
 //! it may stand still or jump.
 
-use crate::rules::{Alignment, Handshake, Rule, Rules};
+use crate::rules::{Alignment, Rule, Rules};
 use crate::verdict::{PassReason, TaggedTraffic};
 use crate::wire::flow_key::FlowKey;
 
 pub mod capabilities;
+mod handshake;
 pub mod trust;
 
 use capabilities::{Advertisement, CapabilityTable};
+use handshake::HandshakeState;
+pub use handshake::{MAX_ADVERTISEMENTS, Negotiation};
 use trust::{Trust, TrustState};
 
 /// A point in time, in milliseconds since any fixed start, by a clock that goes on while the
@@ -52,10 +55,6 @@ pub const CLOSED_MS: u64 = 240_000;
 /// when the first of it is seen; what came before it went another way. Farther off, it is more
 /// likely that another start was missed.
 pub const START_REACH: u32 = 1 << 20;
-
-/// So often a SYN is sent with the capability option. A box on the way may drop SYNs with an option
-/// that it does not know.
-pub const MAX_ADVERTISEMENTS: u8 = 2;
 
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,33 +120,6 @@ impl Phase {
     }
 }
 
-/// Which ends of a connection advertised on their SYNs what they restore.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub enum Negotiation {
-    /// Neither: no rule asked for it, or nobody saw the SYN.
-    None,
-    /// The host's; the far end has not answered.
-    Advertised,
-    /// The far end's, and the host's unless its SYN had no room.
-    Negotiated,
-}
-
-impl Negotiation {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::None, Self::Advertised, Self::Negotiated];
-
-    /// Its name in reports and metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Advertised => "advertised",
-            Self::Negotiated => "negotiated",
-        }
-    }
-}
-
 /// Since when a connection is tagged. Enums, and not flags, keep a flow within 144 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tag {
@@ -185,20 +157,11 @@ pub struct Flow {
     /// one.
     sent: u32,
     seen: Millis,
-    /// The number of times that its SYN was sent.
-    syns: u8,
     /// A tagged segment without payload left, so its host holds the connection. A SYN may be an
     /// answer to a forged one.
     established: bool,
-    /// It was silent for too long to be compressed in place: [`UNUSED_MS`].
-    lapsed: bool,
     payload: Payload,
-    /// Most bytes of data that its SYN had.
-    syn_len: u16,
-    /// The advertisement of its host's SYN.
-    advertised: Option<Advertisement>,
-    /// The advertisement of the far end's SYN.
-    received: Option<Advertisement>,
+    handshake: HandshakeState,
     trust: Trust,
     traffic: TaggedTraffic,
 }
@@ -213,13 +176,9 @@ impl Flow {
         origin: 0,
         sent: 0,
         seen: Millis(0),
-        syns: 0,
         established: false,
-        lapsed: false,
         payload: Payload::Unseen,
-        syn_len: 0,
-        advertised: None,
-        received: None,
+        handshake: HandshakeState::NEW,
         trust: Trust::NEW,
         traffic: TaggedTraffic::NONE,
     };
@@ -249,13 +208,12 @@ impl Flow {
     /// Whether the SYN that was noted last may carry the capability option.
     #[must_use]
     pub(crate) const fn may_advertise(&self) -> bool {
-        matches!(self.phase, Phase::Opening) && self.started && self.syns <= MAX_ADVERTISEMENTS
+        matches!(self.phase, Phase::Opening) && self.started && self.handshake.may_advertise()
     }
 
     /// Its SYN leaves with `len` bytes of data, and advertises this.
     pub(crate) fn advertise(&mut self, advertised: Advertisement, len: u16) {
-        self.advertised = Some(advertised);
-        self.syn_len = self.syn_len.max(len);
+        self.handshake.advertise(advertised, len);
     }
 
     /// Its SYN-ACK leaves: takes the capability of the SYN that it acknowledges. Whether there is
@@ -264,27 +222,19 @@ impl Flow {
     /// What was received before, of a copy of that SYN, holds: the flow's own number says that it
     /// is the same connection.
     pub(crate) fn receive_from_syn(&mut self, capabilities: &CapabilityTable, acknowledges: u32) -> bool {
-        if self.phase == Phase::Opening
-            && let Some((start, advertised)) = capabilities.find(&self.key)
-            && start.is_answered_by(acknowledges)
-        {
-            self.received = Some(advertised);
+        if self.phase == Phase::Opening {
+            self.handshake.receive_from_syn(capabilities, &self.key, acknowledges);
         }
         self.receive_from_syn_ack(capabilities); // both ends open: the other's answer may have come first
-        self.received.is_some()
+        self.handshake.has_received()
     }
 
     /// Payload leaves: if it is the first, and the flow's own SYN asked, takes the capability of
     /// the SYN-ACK.
     #[inline]
     pub(crate) fn receive_from_syn_ack(&mut self, capabilities: &CapabilityTable) {
-        if self.phase == Phase::Opening
-            && self.advertised.is_some()
-            && self.received.is_none()
-            && let Some((start, advertised)) = capabilities.find(&self.key)
-            && start.answers(self.origin.wrapping_sub(1), self.syn_len)
-        {
-            self.received = Some(advertised);
+        if self.phase == Phase::Opening {
+            self.handshake.receive_from_syn_ack(capabilities, &self.key, self.origin.wrapping_sub(1));
         }
     }
 
@@ -295,25 +245,10 @@ impl Flow {
     /// [`PassReason::NotNegotiated`], [`PassReason::TaggedLate`], [`PassReason::ParametersDiffer`].
     #[inline]
     pub fn negotiated(&self, rule: &Rule, tos: u8) -> Result<(), PassReason> {
-        if rule.handshake == Handshake::Off {
-            return Ok(());
-        }
-        let Some(Advertisement { capability, tos: received_tos }) = self.received else {
-            return Err(if self.tag == Tag::Late {
-                PassReason::TaggedLate
-            } else {
-                PassReason::NotNegotiated
-            });
-        };
-        match rule.in_place() {
-            None if capability.restores(rule.profile.codec()) => Ok(()),
-            None => Err(PassReason::NotNegotiated),
-            // It may restore by other rules meanwhile.
-            Some(_) if self.lapsed => Err(PassReason::NotNegotiated),
-            // Its rule for another type of service may be another.
-            Some(_) if received_tos == tos && capability.in_place() == rule.in_place() => Ok(()),
-            Some(_) => Err(PassReason::ParametersDiffer),
-        }
+        self.handshake.negotiated(rule, tos, || match self.tag {
+            Tag::Late => PassReason::TaggedLate,
+            Tag::Never | Tag::Syn => PassReason::NotNegotiated,
+        })
     }
 
     /// Whether all that the stream has sent up to the segment at `seq` looks like values.
@@ -336,7 +271,7 @@ impl Flow {
         let missed = starts
             && self.started
             && seq != self.origin
-            && (self.tag != Tag::Late || self.advertised.is_some());
+            && (self.tag != Tag::Late || self.handshake.has_advertised());
         if missed || self.payload == Payload::Mixed || !looks_like_f32(starts) {
             self.payload = Payload::Mixed;
             return Err(PassReason::NotValues);
@@ -357,7 +292,7 @@ impl Flow {
     /// rules than it advertised.
     pub(crate) fn lapse(&mut self, now: Millis) {
         let limit = if self.traffic.frames == 0 { UNUSED_MS } else { IDLE_MS };
-        self.lapsed |= now.since(self.seen) >= limit;
+        self.handshake.lapse(now.since(self.seen) >= limit);
     }
 
     /// A tagged segment without payload leaves: its host holds the connection, and may receive.
@@ -367,29 +302,17 @@ impl Flow {
         self.seen = now;
     }
 
-    /// Whether it advertised in-place framing, whose frames carry no parameters.
-    fn restores_in_place(&self) -> bool {
-        self.advertised.is_some_and(|advertised| advertised.capability.in_place().is_some())
-    }
-
     /// Whether the far end may send in-place frames that `rules` would restore to other values than
     /// this end advertised.
     pub(crate) fn needs_other_than(&self, rules: &Rules, now: Millis) -> bool {
-        let Some(Advertisement { capability, tos }) = self.advertised else { return false };
-        capability.in_place().is_some()
-            && !self.yields(now)
-            && rules.find(tos).and_then(Rule::in_place) != capability.in_place()
+        !self.yields(now) && self.handshake.differs_from(rules)
     }
 
     /// The advertisements of the two ends, as far as this direction knows: a flow that has sent no
     /// payload may not have looked for the far end's answer.
     #[must_use]
     pub const fn handshake(&self) -> Negotiation {
-        match (&self.advertised, &self.received) {
-            (_, Some(_)) => Negotiation::Negotiated,
-            (Some(_), None) => Negotiation::Advertised,
-            (None, None) => Negotiation::None,
-        }
+        self.handshake.negotiation()
     }
 
     /// The state of the connection.
@@ -425,7 +348,7 @@ impl Flow {
         }
         // Before the tag, a connection may have sent any number of bytes; not if it advertised on
         // its SYN what it restores.
-        let known = self.tag != Tag::Never || self.advertised.is_some();
+        let known = self.tag != Tag::Never || self.handshake.has_advertised();
         let far = first && known && seq.wrapping_sub(self.origin) >= START_REACH;
         self.apply(if far { Event::FarPayload } else { Event::Payload });
         if self.tag == Tag::Never {
@@ -486,17 +409,17 @@ impl Flow {
         let has_sent = self.traffic.frames > 0;
         match self.phase {
             Phase::Vacant => 0,
-            Phase::Closed if self.reopens || self.restores_in_place() => CLOSED_MS,
+            Phase::Closed if self.reopens || self.handshake.restores_in_place() => CLOSED_MS,
             Phase::Closed => 0,
             // It may only receive, and has to restore what it advertised: twice as long as the far
             // end starts to.
-            Phase::Opening | Phase::Open | Phase::Doubtful if self.restores_in_place() => {
+            Phase::Opening | Phase::Open | Phase::Doubtful if self.handshake.restores_in_place() => {
                 2 * if has_sent || self.established { IDLE_MS } else { UNUSED_MS }
             }
             // Most connections are never tagged; they must not crowd out those that are, or that
             // advertised that they restore.
             Phase::Opening | Phase::Open | Phase::Doubtful
-                if self.tag == Tag::Never && self.advertised.is_none() =>
+                if self.tag == Tag::Never && !self.handshake.has_advertised() =>
             {
                 0
             }
@@ -590,7 +513,7 @@ impl<const SETS: usize> FlowTable<SETS> {
         if syn.tagged && flow.phase == Phase::Opening {
             flow.tag = Tag::Syn;
         }
-        flow.syns = flow.syns.saturating_add(1);
+        flow.handshake.count_syn();
         flow.seen = now;
         Ok(flow)
     }
