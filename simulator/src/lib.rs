@@ -25,7 +25,6 @@
 //! | read a trace of real training | [`trace::load`] |
 //! | decide tensor by tensor | [`planner::Planner`] |
 //! | stack HiPress' optimizations | [`stack::Stack`] |
-//! | compare with what is published | [`published`] |
 //!
 //! A run is deterministic and exact to the picosecond. The library does no I/O and reads no clock,
 //! and of the rest of gradwire it knows the graphs and plans of the collectives; the `gradwire`
@@ -33,7 +32,7 @@
 //!
 //! Inside, imports point down: `workload` (what is trained) and `scenario` (what is run) are below
 //! `cluster` (workers and the network at work), which is below `mechanisms` (one file each) and
-//! `run`. `published`, `planner` and `stack` are users.
+//! `run`. `planner` and `stack` are users.
 //!
 //! Source: Chang et al., 'How to Train your DNN: The Network Operator Edition'.
 
@@ -43,7 +42,6 @@ mod error;
 mod limits;
 mod mechanisms;
 pub mod planner;
-pub mod published;
 mod run;
 mod scenario;
 pub mod stack;

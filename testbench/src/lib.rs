@@ -8,7 +8,8 @@
 //! - Verified: [`verify`] verifies values, frames and streams. It reads frames with another crate's
 //!   parser, and uses nothing of the code that it verifies. [`oracle`] verifies what a fuzzer makes
 //!   up.
-//! - Larger than the desk: `gradwire_simulator` simulates clusters and says where compression pays.
+//! - Larger than the desk: `gradwire_simulator` simulates clusters and says where compression pays;
+//!   [`cmd::simulate::published`] compares it with what is published.
 //! - Timed: [`mod@bench`] is the yardstick, for people and for the planner.
 //! - Out: [`report`] for people, `serde` for programs. [`cmd`] has the subcommands of `gradwire`.
 

@@ -1,10 +1,9 @@
 //! The pages of `gradwire check` and `gradwire replay`.
 
-use gradwire_simulator::published::figures::{Chart, Series};
-
 use super::columns::{self, histogram};
 use super::page::{Cell, Page};
-use super::{bound_name, legend, plot, shares, signs};
+use super::plot::{self, Chart, Series};
+use super::{bound_name, legend, shares, signs};
 use crate::check::Measured;
 use crate::input::recordings::Recording;
 use crate::verify::Findings;

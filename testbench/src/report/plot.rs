@@ -3,9 +3,31 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use gradwire_simulator::published::figures::Chart;
-
 use crate::error::Error;
+
+/// Points of one line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// Its name in the legend.
+    pub name: String,
+    /// (x, y), in the order they are joined.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// A chart of lines.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chart {
+    /// Its title.
+    pub title: String,
+    /// The label of x, with its unit.
+    pub x: String,
+    /// The label of y, with its unit.
+    pub y: String,
+    /// Space x by its logarithm; x must be positive.
+    pub log_x: bool,
+    /// The lines.
+    pub series: Vec<Series>,
+}
 
 /// Colours that people with any colour vision can tell apart (Okabe and Ito).
 pub(super) const COLOURS: [&str; 7] =
@@ -269,8 +291,6 @@ mod tests {
     #[cfg(feature = "png")]
     #[test]
     fn a_chart_is_valid_svg() {
-        use gradwire_simulator::published::figures::Series;
-
         let series = |name: &str| Series { name: name.into(), points: vec![(8.0, 1.0), (1024.0, 0.5)] };
         let chart = Chart {
             title: "a < b & c".into(),

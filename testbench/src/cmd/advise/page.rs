@@ -1,12 +1,11 @@
 //! The advice as a page: the ten lines, and the plots that they rest on.
 
-use gradwire_simulator::published::figures::{Chart, Series};
-
 use super::advice::{Advice, At};
 use super::lines;
 use crate::check::Shares;
+use crate::report::columns;
 use crate::report::page::{Cell, Page};
-use crate::report::{columns, plot};
+use crate::report::plot::{self, Chart, Series};
 
 /// One way to read a time.
 type Read = fn(&At) -> f64;

@@ -3,8 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use gradwire_simulator::published::figures::ALL;
-
+use super::published::figures::ALL;
 use crate::error::{Error, Outcome};
 use crate::report::ProgressBar;
 use crate::report::plot;

@@ -9,7 +9,6 @@ use std::io::Write;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Subcommand};
-use gradwire_simulator::published::figures::{Chart, Series};
 use serde::Serialize;
 
 use self::runs::{Runs, SimulatedRun};
@@ -17,7 +16,7 @@ use crate::error::{Error, Outcome};
 use crate::report;
 use crate::report::Table;
 use crate::report::page::{Cell, Page};
-use crate::report::plot;
+use crate::report::plot::{self, Chart, Series};
 
 /// Simulates training on a cluster: what each way to exchange gradients, and compression on it,
 /// does to the time of an iteration. Every result is compared with f32 and with truncation to 16

@@ -1,7 +1,8 @@
 //! Claims of docs/simulator.md about its plots hold for the plots.
 
-use gradwire_simulator::published::figures::{ALL, Chart};
 use gradwire_simulator::{ComputeTimes, Mechanism, Model, Scenario, seconds};
+use gradwire_testbench::cmd::simulate::published::figures::ALL;
+use gradwire_testbench::report::plot::Chart;
 
 fn chart(name: &str) -> Chart {
     ALL.iter().find(|figure| figure.0 == name).unwrap().1().unwrap()

@@ -1,7 +1,7 @@
 //! The published cells, and the values that a separate prototype of the same rules came to.
 
-use gradwire_simulator::published::cells::{Setting, cells, compare, simulate};
 use gradwire_simulator::{Mechanism, Model, Scenario};
+use gradwire_testbench::cmd::simulate::published::cells::{Setting, cells, compare, simulate};
 
 #[test]
 fn every_cell_is_within_its_tolerance() {

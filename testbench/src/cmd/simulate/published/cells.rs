@@ -1,16 +1,12 @@
 //! The published cells beside ours.
 //!
-//! `models/published.csv` holds every cell of Chang et al. that can be simulated, and what a
-//! separate prototype of the same rules came to.
+//! `cells.csv` holds every cell of Chang et al. that can be simulated, and what a separate prototype
+//! of the same rules came to.
 
+use gradwire_simulator::{Assignment, Mechanism, Model, Scenario, SimError, seconds};
 use serde::Deserialize;
 
-use crate::error::SimError;
-use crate::scenario::{Assignment, Mechanism, Scenario};
-use crate::time::seconds;
-use crate::workload::Model;
-
-const CELLS: &str = include_str!("../../models/published.csv");
+const CELLS: &str = include_str!("cells.csv");
 
 /// A published cell.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

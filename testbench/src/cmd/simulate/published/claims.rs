@@ -3,12 +3,11 @@
 //! All with the calibrated backward times and the sizes of Table 2, on 32 workers at 25 Gbit/s
 //! unless said otherwise.
 
+use gradwire_simulator::{Mechanism, Scenario, SimError};
 use serde::Serialize;
 
 use super::figures::{COMPUTE_HEAVY, NETWORK_HEAVY, gain_with_copies};
 use super::setting::{scenario, time, time_at, time_with_compute};
-use crate::error::SimError;
-use crate::scenario::{Mechanism, Scenario};
 
 /// A claim, checked.
 #[derive(Clone, Debug, PartialEq, Serialize)]

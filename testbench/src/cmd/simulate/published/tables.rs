@@ -1,10 +1,8 @@
 //! Tables 2 and 7 of Chang et al. beside ours: how large models are, and what a server gets of one
 //! when TensorFlow assigns variables in turn.
 
+use gradwire_simulator::{Model, SimError};
 use serde::Serialize;
-
-use crate::error::SimError;
-use crate::workload::Model;
 
 /// A figure of one of the two tables.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -1,13 +1,19 @@
-//! `gradwire simulate published`: the published cells beside ours.
+//! `gradwire simulate published`: the cells and claims of Chang et al. beside ours; and the subjects
+//! of their figures, which `gradwire simulate figures` draws.
+
+pub mod cells;
+pub mod claims;
+pub mod figures;
+mod setting;
+pub mod tables;
 
 use std::io::Write;
 
-use gradwire_simulator::published::cells::{Comparison, Setting, cells, compare};
-use gradwire_simulator::published::claims::{Claim, claims};
-use gradwire_simulator::published::tables;
 use rayon::prelude::*;
 use serde::Serialize;
 
+use self::cells::{Comparison, Setting, cells, compare};
+use self::claims::{Claim, claims};
 use crate::error::{Error, Outcome};
 use crate::report;
 use crate::report::ProgressBar;

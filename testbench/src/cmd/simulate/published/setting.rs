@@ -1,10 +1,7 @@
 //! The setting of the claims and the figures: calibrated backward times, the sizes of Table 2 and,
 //! unless said otherwise, 32 workers at 25 Gbit/s.
 
-use crate::error::SimError;
-use crate::scenario::{Mechanism, Scenario};
-use crate::time::seconds;
-use crate::workload::Model;
+use gradwire_simulator::{Mechanism, Model, Scenario, SimError, seconds};
 
 /// `mechanism` on the published model.
 pub(super) fn scenario(model: &str, mechanism: Mechanism) -> Result<Scenario, SimError> {

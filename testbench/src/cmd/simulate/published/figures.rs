@@ -3,34 +3,10 @@
 //! All with the calibrated backward times, the sizes of Table 2 and, unless said otherwise, 32
 //! workers at 25 Gbit/s.
 
+use gradwire_simulator::{Assignment, Compression, Mechanism, Model, Packets, Scenario, SimError, Wire};
+
 use super::setting::{scenario, time, time_at, time_with_compute};
-use crate::error::SimError;
-use crate::scenario::{Assignment, Compression, Mechanism, Packets, Scenario, Wire};
-use crate::workload::Model;
-
-/// Points of one line.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Series {
-    /// Its name in the legend.
-    pub name: String,
-    /// (x, y), in the order they are joined.
-    pub points: Vec<(f64, f64)>,
-}
-
-/// A chart of lines.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Chart {
-    /// Its title.
-    pub title: String,
-    /// The label of x, with its unit.
-    pub x: String,
-    /// The label of y, with its unit.
-    pub y: String,
-    /// Space x by its logarithm; x must be positive.
-    pub log_x: bool,
-    /// The lines.
-    pub series: Vec<Series>,
-}
+use crate::report::plot::{Chart, Series};
 
 /// Simulates one plot.
 pub type Figure = fn() -> Result<Chart, SimError>;
