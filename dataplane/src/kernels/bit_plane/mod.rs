@@ -1,6 +1,10 @@
 //! Fast versions of [`crate::codec::bit_plane`], which defines what each must do on every input.
 
 #[cfg(target_arch = "x86_64")]
+#[macro_use]
+mod entries;
+
+#[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "SIMD loads and stores, and calls that a token proves")]
 pub(super) mod avx2;
 #[cfg(target_arch = "x86_64")]

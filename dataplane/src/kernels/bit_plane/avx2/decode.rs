@@ -2,14 +2,14 @@
 
 use core::arch::x86_64::*;
 
-use super::super::super::loops::copy_start;
-use super::super::super::numbers::bytes_of_mut;
-use super::super::super::x86::{load16, load32};
 use super::super::tables::SPREAD_OUT;
 use super::super::{MAX_OCTETS, MAX_WIDTH, RAW_GROUP, decode_with, mode};
 use super::{RawValues, STEP_GROUPS, Words, turned};
 use crate::codec::bit_plane::Bound;
 use crate::codec::{DecodeError, VALUE_LEN};
+use crate::kernels::loops::copy_start;
+use crate::kernels::numbers::bytes_of_mut;
+use crate::kernels::x86::{load16, load32};
 
 /// The bytes from which the planes of a step are read: three groups of at most 15 bytes, and 16
 /// bytes of the fourth.

@@ -2,13 +2,13 @@
 
 use core::arch::x86_64::*;
 
-use super::super::super::numbers::bytes_of;
-use super::super::super::x86::{load16, load32};
 use super::super::tables::CLOSE_UP;
 use super::super::{GROUP_ROOM, MAX_OCTETS, MAX_WIDTH, MORE_ROOM, RAW_GROUP, encode_with, mode, scalar32};
 use super::{RawValues, STEP, STEPS, Words, turned};
 use crate::codec::bit_plane::Bound;
 use crate::codec::{EncodeError, VALUE_LEN};
+use crate::kernels::numbers::bytes_of;
+use crate::kernels::x86::{load16, load32};
 
 /// The number of groups that are handled at a time.
 const BLOCK_GROUPS: usize = 8;

@@ -22,51 +22,12 @@ mod encode;
 
 use core::arch::x86_64::*;
 
-use super::super::x86::avx2::Avx2;
 use super::Buffer;
-use crate::codec::bit_plane::{Bound, SECTION_VALUES};
-use crate::codec::{DecodeError, EncodeError, VALUE_LEN};
+use crate::codec::VALUE_LEN;
+use crate::codec::bit_plane::SECTION_VALUES;
+use crate::kernels::x86::avx2::Avx2;
 
-/// As [`crate::codec::bit_plane::encode_payload`].
-pub(in super::super) fn encode(
-    _: Avx2,
-    values: &[u8],
-    out: &mut [u8],
-    bound: Bound,
-) -> Result<usize, EncodeError> {
-    // SAFETY: the callee needs these features and nothing else; the token proves them.
-    unsafe { encode::encode_sections(values, out, bound) }
-}
-
-/// As [`crate::codec::bit_plane::decode_payload`].
-pub(in super::super) fn decode(
-    _: Avx2,
-    sections: &[u8],
-    values: &mut [u8],
-    bound: Bound,
-) -> Result<usize, DecodeError> {
-    // SAFETY: the callee needs these features and nothing else; the token proves them.
-    unsafe { decode::decode_sections(sections, values, bound) }
-}
-
-/// As [`crate::kernels::Kernel::decode_units`]; None also if there are raw values.
-pub(in super::super) fn decode_units(_: Avx2, section: &[u8], units: &mut [i32]) -> Option<usize> {
-    // SAFETY: the callee needs these features and nothing else; the token proves them.
-    unsafe { decode::decode_units(section, units) }
-}
-
-/// As [`crate::codec::bit_plane::sums::decode`].
-pub(in super::super) fn decode_sums(_: Avx2, section: &[u8], sums: &mut [i32]) -> Option<usize> {
-    // SAFETY: the callee needs these features and nothing else; the token proves them.
-    unsafe { decode::decode_sums(section, sums) }
-}
-
-/// As [`crate::codec::bit_plane::sums::encode`]; None also if `out` has no room for stores behind
-/// the section.
-pub(in super::super) fn encode_sums(_: Avx2, sums: &[i32], out: &mut [u8]) -> Option<usize> {
-    // SAFETY: the callee needs these features and nothing else; the token proves them.
-    unsafe { encode::encode_sums(sums, out) }
-}
+entries!(Avx2);
 
 /// Values, or items, of a step: as words they fill two registers. Of items, four groups.
 const STEP: usize = 32;

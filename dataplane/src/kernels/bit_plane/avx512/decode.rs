@@ -2,7 +2,6 @@
 
 use core::arch::x86_64::*;
 
-use super::super::super::numbers::bytes_of_mut;
 use super::super::{MAX_OCTETS, MAX_WIDTH, RAW_GROUP, decode_with, mode};
 use super::{
     COLUMNS, Floats, STEP, STEP_GROUPS, STEPS, Words, get_part, get_part16, get64, of_values, put_map_words,
@@ -10,6 +9,7 @@ use super::{
 };
 use crate::codec::bit_plane::Bound;
 use crate::codec::{DecodeError, VALUE_LEN};
+use crate::kernels::numbers::bytes_of_mut;
 
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"

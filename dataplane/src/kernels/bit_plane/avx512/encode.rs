@@ -2,13 +2,13 @@
 
 use core::arch::x86_64::*;
 
-use super::super::super::numbers::bytes_of;
 use super::super::{GROUP_ROOM, MAX_OCTETS, MAX_WIDTH, MORE_ROOM, RAW_GROUP, encode_with, mode};
 use super::{
     COLUMNS, Floats, STEP, STEP_GROUPS, STEPS, Words, get_part, get64, put_map_words, put_part, put64,
 };
 use crate::codec::bit_plane::{Bound, SECTION_VALUES};
 use crate::codec::{EncodeError, VALUE_LEN};
+use crate::kernels::numbers::bytes_of;
 
 /// Room in which every section fits.
 const APART_LEN: usize = MORE_ROOM + GROUP_ROOM * MAX_OCTETS + VALUE_LEN * SECTION_VALUES;

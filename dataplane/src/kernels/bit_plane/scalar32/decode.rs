@@ -3,11 +3,11 @@
 //! Items are written to the start of the values, as bytes or as words, and then move to their
 //! places from the last to the first, so that the one buffer is the map.
 
-use super::super::super::scalar32::{BYTES, to_hidden};
 use super::super::{MAX_OCTETS, MAX_WIDTH, RAW_GROUP, decode_with, mode};
 use super::{ONES, turned};
 use crate::codec::bit_plane::{Bound, SECTION_VALUES};
 use crate::codec::{DecodeError, VALUE_LEN};
+use crate::kernels::scalar32::{BYTES, to_hidden};
 use crate::sums::BLOCK_VALUES;
 
 /// Bits of a significand, the hidden one not counted.

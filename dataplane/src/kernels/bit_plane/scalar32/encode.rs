@@ -4,12 +4,12 @@
 
 use core::mem::MaybeUninit;
 
-use super::super::super::scalar32::Writer;
 use super::super::{MAX_OCTETS, RAW_GROUP, encode_with, mode};
 use super::{ONES, turned};
 use crate::codec::bit_plane::sums::MAX_CODED;
 use crate::codec::bit_plane::{Bound, SECTION_VALUES};
 use crate::codec::{EncodeError, VALUE_LEN};
+use crate::kernels::scalar32::Writer;
 
 const SIGN: u32 = 1 << 31;
 /// The largest plane value, and one, that is a byte with its sign.
