@@ -24,6 +24,21 @@ fn graphs_agree_with_the_mechanisms_that_they_are() {
     }
 }
 
+/// Why the ring and the butterfly stay beside their graphs: among workers that are alike one stands
+/// for all. A graph simulates each rank, and so never comes to the 1024 ranks of docs/simulator.md.
+#[test]
+fn in_no_graph_one_worker_stands_for_all() {
+    let model = Model::published("vgg16").unwrap();
+    for name in ["ring", "butterfly"] {
+        let events = |mechanism: &str| {
+            let mechanism = mechanism.parse().unwrap();
+            let scenario = Scenario { workers: 128, ..Scenario::new(model.clone(), mechanism) };
+            scenario.check().unwrap().events
+        };
+        assert!(events(&format!("graph:{name}")) >= 100 * events(name), "{name}");
+    }
+}
+
 #[test]
 fn partitioned_servers_and_halving_send_what_a_ring_does() {
     let model = Model::published("vgg16").unwrap();
