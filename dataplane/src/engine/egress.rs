@@ -262,6 +262,8 @@ impl<const SETS: usize> Egress<SETS> {
     /// 3. Urgent data and options that bind the payload only forbid to change the segment. Its
     ///    bytes are sent: if they are sent again in an ordinary segment, the flow has to know them.
     ///    The same goes for a far end that did not advertise that it restores them.
+    // A struct of `out`, `now` and `capabilities`, made in `process`, was tried: an untagged frame
+    // then takes 96 instructions, not 91, and no frame takes fewer.
     #[expect(clippy::too_many_arguments, reason = "each is looked up once, and comes in a register")]
     fn send_segment(
         &mut self,
