@@ -1,6 +1,6 @@
 //! All 2^32 values: the laws of the codec and every kernel, with a sample of the parameters or with
-//! all that `exhaustive.csv` records. The gateware's model has a test of this name too, for its lane
-//! blocks.
+//! all that `exhaustive.csv` records. The gateware's model has a test of this name too, for its
+//! lane blocks.
 //!
 //! `GRADWIRE_BOUNDS=10,11` runs everything of codec 1 for those bounds, `GRADWIRE_BIT_PLANE=-10`
 //! everything of codec 2 for that one; `.ci/exhaustive` does so for all and writes the record.

@@ -48,7 +48,8 @@ impl Part<'_> {
 /// processor that the others were not recorded on.
 ///
 /// # Errors
-/// The dataplane or the model differs from its last commit; a value breaks a law; a test printed no row.
+/// The dataplane or the model differs from its last commit; a value breaks a law; a test printed no
+/// row.
 pub fn exhaustive(bounds: &[u8], kernel: Option<&str>) -> Result {
     let tests = kernel.as_ref().map_or(&TESTS[..], std::slice::from_ref);
     let parts: Vec<Part<'_>> = bounds.iter().map(|bound| Part { tests, bound: Some(*bound) }).collect();

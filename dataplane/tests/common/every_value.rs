@@ -1,5 +1,5 @@
-//! All 2^32 values, in blocks and on all processors, with parameters of codec 1; and the rows of the
-//! record, `exhaustive.csv`.
+//! All 2^32 values, in blocks and on all processors, with parameters of codec 1; and the rows of
+//! the record, `exhaustive.csv`.
 
 use std::collections::BTreeSet;
 use std::env;

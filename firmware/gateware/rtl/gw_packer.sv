@@ -9,8 +9,8 @@
 // Enters:  chunks, without back-pressure: `issue` says that one will come, and `room` that four more may be issued.
 // Leaves:  beats of an AXI4-Stream; `m_axis_tuser` is that of a frame's last chunk.
 // Latency: 7 clocks, a chunk each; a chunk that completes two beats takes two.
-// Follows: `AlignmentUnit` of firmware/gateware/model/src/aligner.rs, which gives an empty last beat where
-// this one does not.
+// Follows: `AlignmentUnit` of firmware/gateware/model/src/aligner.rs, which gives an empty last
+// beat where this one does not.
 
 module gw_packer (
     input  logic         clk,

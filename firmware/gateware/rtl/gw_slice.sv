@@ -3,7 +3,8 @@
 // Enters:  beats of WIDTH bits, whatever they are.
 // Leaves:  the same; two are held at most.
 // Latency: 1 clock.
-// Follows: nothing of the model; it cuts the path of `ready` (firmware/gateware/model/src/pipeline.rs).
+// Follows: nothing of the model; it cuts the path of `ready`
+// (firmware/gateware/model/src/pipeline.rs).
 
 module gw_slice #(
     parameter int WIDTH = 8

@@ -1,7 +1,8 @@
 //! All 2^32 values: the model's lane blocks against the definition, with a sample of the parameters
 //! or with all that `dataplane/tests/exhaustive.csv` records.
 //!
-//! `GRADWIRE_BOUNDS=10,11` runs those bounds; `.ci/exhaustive` does so for all and writes the record.
+//! `GRADWIRE_BOUNDS=10,11` runs those bounds; `.ci/exhaustive` does so for all and writes the
+//! record.
 
 use gradwire::codec::{decode_lane, encode_lane};
 use gradwire_gateware_model::{compression_block, decompression_block};

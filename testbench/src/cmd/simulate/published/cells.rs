@@ -1,7 +1,7 @@
 //! The published cells beside ours.
 //!
-//! `cells.csv` holds every cell of Chang et al. that can be simulated, and what a separate prototype
-//! of the same rules came to.
+//! `cells.csv` holds every cell of Chang et al. that can be simulated, and what a separate
+//! prototype of the same rules came to.
 
 use gradwire_simulator::{Assignment, Mechanism, Model, Scenario, SimError, seconds};
 use serde::Deserialize;

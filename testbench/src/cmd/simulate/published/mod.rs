@@ -1,5 +1,5 @@
-//! `gradwire simulate published`: the cells and claims of Chang et al. beside ours; and the subjects
-//! of their figures, which `gradwire simulate figures` draws.
+//! `gradwire simulate published`: the cells and claims of Chang et al. beside ours; and the
+//! subjects of their figures, which `gradwire simulate figures` draws.
 
 pub mod cells;
 pub mod claims;
