@@ -463,7 +463,7 @@ mod tests {
         };
         let missing = messages(&mut watch, &connection(1_000, 1, "advertised"));
         assert!(
-            matches!(&missing[..], [(Weight::Warn, text)] if text.contains("10.0.0.2 does not say")),
+            matches!(&missing[..], [(Weight::Warn, text)] if text.contains("10.0.0.2 does not advertise")),
             "{missing:?}"
         );
         // Another connection that says the same is no news, nor is one that nobody asked.
@@ -484,7 +484,7 @@ mod tests {
         assert_eq!(messages(&mut watch, &without_payload(5_000, 0)), []);
         let missing = messages(&mut watch, &without_payload(6_000, 9));
         assert!(
-            matches!(&missing[..], [(Weight::Warn, text)] if text.contains("does not say")),
+            matches!(&missing[..], [(Weight::Warn, text)] if text.contains("does not advertise")),
             "{missing:?}"
         );
     }

@@ -103,7 +103,7 @@ const FAMILIES: &[Family] = &[
         sample: |facts, _| (Labels::None, facts.aggregator.engine.jobs().count() as u64),
     },
     Family {
-        name: "gradwire_aggregator_workers",
+        name: "gradwire_aggregator_children",
         kind: "gauge",
         help: "Children, workers or lower aggregators, that have joined them.",
         samples: 1,

@@ -96,7 +96,7 @@ fn write(out: &mut impl Write, report: &PublishedReport) -> Result<(), Error> {
         Table::new(&["table", "model", "column", "paper", "ours", "off by", "within", "compute", "verdict"]);
     for cell in &report.cells {
         let verdict = match (cell.tolerance, cell.ok) {
-            (None, _) => "not checked",
+            (None, _) => "unchecked",
             (Some(_), true) => "reproduces",
             (Some(_), false) => "does NOT",
         };
