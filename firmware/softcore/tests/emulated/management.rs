@@ -102,7 +102,9 @@ fn clients_get_metrics_and_a_console_and_workers_exact_sums() {
     sum(&mut aggregator.machine, 1, |_| {
         turns += 1;
         if turns == 20 {
-            assert!(get(metrics, "GET /metrics HTTP/1.0\r\n\r\n").contains("\ngradwire_aggregator_children{"));
+            assert!(
+                get(metrics, "GET /metrics HTTP/1.0\r\n\r\n").contains("\ngradwire_aggregator_children{")
+            );
         }
     });
     assert!(turns > 20);
