@@ -94,10 +94,10 @@ impl Protocol {
             format!("a message of {} bytes, where {most} are the most", header.len)
         } else if known.tagged != (purpose == Purpose::Tagged) {
             "a message on a connection of the other kind".to_owned()
-        } else if self.left[peer] == 0 {
+        } else if self.owed[peer] == 0 {
             "more messages than the exchange has".to_owned()
         } else {
-            self.left[peer] -= 1;
+            self.owed[peer] -= 1;
             if let Some((header, body)) = self.connections[at].framer.allow(header) {
                 self.whole(at, &header, body);
             }
@@ -192,7 +192,7 @@ impl Protocol {
     /// A rank said on a connection of messages that no more come there.
     fn no_more(&self, peer: Rank) -> Result<(), Failure> {
         let more = |other: &Connection| other.peer == peer && !other.is_control() && !other.left;
-        if self.active && self.left[peer] > 0 && !self.connections.iter().any(more) {
+        if self.active && self.owed[peer] > 0 && !self.connections.iter().any(more) {
             return Err(self.certain(format!("rank {peer} left during exchange {}", self.sequence())));
         }
         Ok(())

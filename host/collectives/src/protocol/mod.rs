@@ -94,7 +94,7 @@ pub struct Protocol {
     /// Is it under way?
     active: bool,
     /// By rank: messages of it that may still begin to arrive.
-    left: Vec<usize>,
+    owed: Vec<usize>,
     turns: Turns,
     liveness: Liveness,
     comparison: Comparison,
@@ -126,7 +126,7 @@ impl Protocol {
             connections: connections.into_iter().map(Connection::new).collect(),
             expect: None,
             active: false,
-            left: vec![0; ranks],
+            owed: vec![0; ranks],
             turns: Turns::new(rank, ranks, now),
             liveness: Liveness::new(rank, ranks, served, timeout, now),
             comparison: Comparison::new(ranks),
@@ -338,9 +338,9 @@ impl Protocol {
 /// Commands.
 impl Protocol {
     fn begin(&mut self, expect: Arc<Expect>, now: Instant) -> Result<(), Failure> {
-        self.left.clone_from(&expect.messages);
+        self.owed.clone_from(&expect.messages);
         let gone = |connection: &&Connection| {
-            connection.left && (connection.is_control() || self.left[connection.peer] > 0)
+            connection.left && (connection.is_control() || self.owed[connection.peer] > 0)
         };
         // If a connection closed without a goodbye, its cause is not known yet.
         if let Some(gone) = self.connections.iter().find(gone).filter(|_| !self.liveness.suspects()) {
@@ -405,7 +405,7 @@ impl Protocol {
 
     fn end(&mut self) -> Result<(), Failure> {
         self.active = false;
-        match self.left.iter().position(|&left| left > 0) {
+        match self.owed.iter().position(|&owed| owed > 0) {
             Some(rank) => {
                 Err(self.certain(format!("rank {rank} owes messages after the end of the exchange")))
             }

@@ -196,7 +196,7 @@ fn rank_0_that_was_killed_is_named_though_another_one_heard_of_it_first() {
 fn a_silent_rank_is_named_though_rank_0_waits_for_nobody() {
     for (silent, says) in [(true, "rank 2 gave no sign of life for 60s"), (false, "nothing came of rank 3")] {
         let (mut root, start) = begun(0, &[1, 2, 3].map(|peer| (Purpose::Control, peer)));
-        root.left.fill(0);
+        root.owed.fill(0);
         root.handle_command(Command::End, start);
         let now = start + Duration::from_secs(100);
         for (at, peer) in (0..3).zip(1..) {
