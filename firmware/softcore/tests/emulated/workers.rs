@@ -68,7 +68,7 @@ pub(super) fn sum(aggregator: &mut Machine, epoch: u32, mut meanwhile: impl FnMu
                 }
                 match worker.poll(&inputs[at], now, &mut out) {
                     Poll::Send(len) => {
-                        aggregator.send(Port::Network, &datagram(number, &out[..len])).unwrap()
+                        aggregator.send(Port::Network, &datagram(number, &out[..len])).unwrap();
                     }
                     Poll::Done if started[at] => {
                         done += 1;
