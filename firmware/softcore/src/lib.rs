@@ -9,7 +9,7 @@
 //!             └──────── board::Board: what a port writes ──────┘
 //! ```
 //!
-//! [`aggregator`] is another main loop: that of an aggregator, without engines. With the feature
+//! [`aggregation`] is another main loop: that of an aggregator, without engines. With the feature
 //! `management`, `tcp` serves metrics and a console beside it. [`board`] says what a board
 //! provides, and docs/firmware.md how; [`virtio`] drives the NICs of QEMU's `virt` machine.
 #![cfg_attr(not(test), no_std)]
