@@ -184,10 +184,10 @@ class Clock:
         for iteration in itertools.count():
             step(ddp, optimizer, rank, iteration)
             self.state.drain()
-            if self.state._worker.why:
+            if self.state._way.worker.why:
                 return plans
             assert iteration < 200, "it never decides"
-            plans.append(str(self.state._worker.plan))
+            plans.append(str(self.state._way.worker.plan))
             self.now += took(plans[-1], iteration)
             self.now += 0.3 * any(at == iteration + (rank == who) for at, who in pauses)
 
@@ -313,7 +313,7 @@ def breaks_at_one(rank):
     layout = _worker.Layout(["a"], [torch.zeros(5)])
     said = []
     for exchange in range(2):
-        future = state._worker.submit(torch.ones(5), layout, False, Broken() if (rank, exchange) == (0, 0) else None)
+        future = state._way.worker.submit(torch.ones(5), layout, False, Broken() if (rank, exchange) == (0, 0) else None)
         try:
             future.wait()
             state.drain()
@@ -321,7 +321,7 @@ def breaks_at_one(rank):
             said.append(str(error))
             break
     try:
-        state._worker.submit(torch.ones(5), layout, False)
+        state._way.worker.submit(torch.ones(5), layout, False)
     except (RuntimeError, OSError) as error:
         said.append(str(error))
     state.close()
@@ -591,8 +591,8 @@ def python_runs_meanwhile(rank):
         step(ddp, optimizer, rank, 2)
     else:
         begun = threading.Event()
-        submit = state._worker.submit
-        state._worker.submit = lambda *args: (submit(*args), begun.set())[0]
+        submit = state._way.worker.submit
+        state._way.worker.submit = lambda *args: (submit(*args), begun.set())[0]
 
         def go():
             begun.wait()

@@ -185,7 +185,7 @@ def killed_while_another_is_stopped(rank):
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
     try:
-        state._worker.submit(torch.ones(1), _worker.Layout(["a"], [torch.ones(1)]), False).wait()
+        state._way.worker.submit(torch.ones(1), _worker.Layout(["a"], [torch.ones(1)]), False).wait()
     except RuntimeError as error:
         return str(error)
 

@@ -169,16 +169,16 @@ def skips(rank, address, token):
     """The server adds each delta that it sends to the weights that it takes for the ranks'; a rank skips most of its steps."""
     ddp, state = hooked(net(), "3lc:1:1024", gradwire.Link(token_file=token), server=address)
     optimizer = gradwire.ServedOptimizer(ddp.parameters(), state)
-    names = [state._name(parameter) for parameter in ddp.parameters()]
+    names = [state._names.name(parameter) for parameter in ddp.parameters()]
     servers = {name: parameter.detach().flatten().clone() for name, parameter in zip(names, ddp.parameters())}
-    keep = state._returned.keep
+    keep = state._way.returned.keep
 
     def recorded(tensor, names, lens):
         for name, delta in zip(names, tensor.split(lens)):
             servers[name] += delta
         keep(tensor, names, lens)
 
-    state._returned.keep = recorded
+    state._way.returned.keep = recorded
     for iteration in range(12):
         x, y = batch(rank, iteration)
         optimizer.zero_grad()
@@ -258,7 +258,7 @@ def other_layout(rank, address, token):
     link = gradwire.Link(token_file=token)
     state = gradwire.State(link, "f32", server=address)
     layout = _native.Layout([("a", 5 + rank, 1)])
-    said = told(lambda: state._worker.channel.exchange(torch.zeros(5 + rank), layout, gradwire.Plan("f32"), False))
+    said = told(lambda: state._way.worker.channel.exchange(torch.zeros(5 + rank), layout, gradwire.Plan("f32"), False))
     state.close()
     return said
 

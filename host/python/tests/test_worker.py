@@ -44,7 +44,7 @@ def rolled_back(rank):
         for iteration in range(before):
             step(ddp, optimizer, rank, iteration)
             state.drain()
-            plans.append(str(state._worker.plan))
+            plans.append(str(state._way.worker.plan))
         expected = (["f32"] * 3 + [plan for plan in TRIALS for _ in range(4)] * 3)[:before]
         assert plans[: len(expected)] == expected, plans
     assert len(set(gathered((state.report().plan, state.report().why)))) == 1
@@ -58,9 +58,9 @@ def raises_in_any_job(rank):
     def wrong():
         raise ZeroDivisionError("a job that is wrong")
 
-    state._worker.queue.put(wrong)
+    state._way.worker.queue.put(wrong)
     said = []
-    for action in (state.drain, state.report, state.state_dict, lambda: state._worker.submit(torch.ones(1), None, False)):
+    for action in (state.drain, state.report, state.state_dict, lambda: state._way.worker.submit(torch.ones(1), None, False)):
         try:
             action()
             said.append("nothing")
@@ -80,7 +80,7 @@ def waits_for_itself(rank):
         except gradwire.Error as error:
             said.append(str(error))
 
-    state._worker.queue.put(job)
+    state._way.worker.queue.put(job)
     state.drain()
     state.close()
     return said
@@ -91,7 +91,7 @@ def closed_meanwhile(rank):
     said = []
     for action in ("drain", "submit"):
         state = gradwire.State(gradwire.Link(timeout=60), "f32")
-        worker = state._worker
+        worker = state._way.worker
         jobs = worker.queue
 
         class Late:
@@ -117,7 +117,7 @@ def collected_in_its_thread(rank):
     gathered(0)
     _, before = leftovers()
     state = gradwire.State(gradwire.Link(timeout=60), "f32")
-    worker = state._worker
+    worker = state._way.worker
     wrong = []
     sys.excepthook = sys.unraisablehook = lambda *args: wrong.append(args)
     gc.disable()

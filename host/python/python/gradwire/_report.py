@@ -9,6 +9,8 @@ import dataclasses
 class Report:
     """The exchanges of a `State` so far, at this rank."""
 
+    path: str
+    """"links", or the process group's backend, such as "nccl"."""
     plan: str
     """The plan."""
     why: str
@@ -21,12 +23,14 @@ class Report:
     """Backward passes with an exchange."""
     values: int
     """Gradients exchanged, in values."""
+    uncoded_values: int
+    """Of these, over a process group: those that no codec coded, at the start or because their parameters are small."""
     sent_bytes: int
-    """Bytes sent."""
+    """Bytes sent. Over a process group: those of its collectives as rings and pairs send them, without headers."""
     exchange_s: float
-    """Seconds of exchanging, in the background of the backward pass."""
+    """Seconds of exchanging, in the background of the backward pass. On an accelerator: of its stream."""
     compute_s: float
-    """Of these, seconds of coding and summing."""
+    """Of these, seconds of coding and summing; 0 over a process group, which does not tell them apart."""
     residual: float
     """The largest magnitude of the residuals, in units of the sum over all ranks."""
 
@@ -40,6 +44,8 @@ class Report:
         return (
             f"gradwire {self.plan}: rank {self.rank} of {self.ranks}, {self.iterations} iterations; each exchanged "
             f"{self.values * each:,.0f} values in {self.sent_bytes * each / 1000:,.1f} kB sent ({self.ratio:.1f} times less than "
-            f"a ring of f32) and {self.exchange_s * each * 1000:.2f} ms, {self.compute_s * each * 1000:.2f} of them computing"
+            f"a ring of f32) and {self.exchange_s * each * 1000:.2f} ms"
+            + (f", {self.compute_s * each * 1000:.2f} of them computing" if self.path == "links" else f", over {self.path}")
+            + (f"; {self.uncoded_values / max(self.values, 1):.1%} of all values without a codec" if self.uncoded_values else "")
             + (f"; {self.why}" if self.why else "")
         )

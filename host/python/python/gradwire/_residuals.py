@@ -1,65 +1,50 @@
-"""Residuals in checkpoints: what a rank saves, and what ranks take over from the files of others."""
+"""Checkpoints: each rank saves its own part, and may take over those of all ranks."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-import torch
-
-from gradwire import _native
-
-# Of what `state_dict` returns: 2 names ranks and residuals.
-VERSION = 2
-
-
-def state_dict(channel: _native.Channel, plan: str, place: tuple[int, int], iteration: int, pending: dict[str, list[torch.Tensor]]) -> dict[str, Any]:
-    """Returns a rank's part of a checkpoint. `place` is the rank, and how many there are."""
-    rank, ranks = place
-    return {
-        "version": VERSION,
-        "plan": plan,
-        "rank": rank,
-        "ranks": ranks,
-        "iteration": iteration,
-        # A tensor, which torch.load takes from anybody.
-        "residuals": torch.frombuffer(bytearray(channel.save()), dtype=torch.uint8),
-        "pending": {name: [one.clone() for one in values] for name, values in pending.items()},
-    }
+VERSION = 3
+"""The version of checkpoints: 3 names the path of buckets."""
+NOTHING = "none"
+"""The path of a checkpoint from before the first bucket, which has nothing else."""
+COMPARE_EVERY = 100
+"""Replicas are compared at the first iteration, and then once in so many."""
 
 
-def load(
-    channel: _native.Channel, saved: dict[str, Any] | Iterable[dict[str, Any]], place: tuple[int, int], known: set[str] | None
-) -> dict[str, Any]:
-    """Gives the channel the residuals of a rank's own checkpoint, or this rank's share of all ranks', and returns the first of these.
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """A rank, of so many, and the path of its buckets: "links" or "group"."""
 
-    `known` are the names of the model's parameters, if the state has a model.
-    """
-    rank, ranks = place
-    dicts = [saved] if isinstance(saved, dict) else sorted(saved, key=lambda one: one["rank"])
-    for one in dicts:
-        if one["version"] != VERSION:
-            raise ValueError(f"this state has version {one['version']}: expected {VERSION}; another gradwire saved it")
-    first = dicts[0]
-    residuals = [bytes(one["residuals"].numpy().tobytes()) for one in dicts]
-    if len(dicts) == 1 and isinstance(saved, dict):
-        if (first["rank"], first["ranks"]) != (rank, ranks):
+    path: str
+    rank: int
+    ranks: int
+
+    def state(self, plan: str, iteration: int, more: dict[str, Any]) -> dict[str, Any]:
+        """Returns this rank's part of a checkpoint."""
+        return {"version": VERSION, "path": self.path, "plan": plan, "rank": self.rank, "ranks": self.ranks, "iteration": iteration, **more}
+
+    def checked(self, saved: dict[str, Any] | Iterable[dict[str, Any]]) -> tuple[list[dict[str, Any]], bool]:
+        """Returns the states of a checkpoint by rank, and whether it is this rank's own alone. ValueError if they do not fit."""
+        own = isinstance(saved, dict)
+        states: list[dict[str, Any]] = [saved] if isinstance(saved, dict) else sorted(saved, key=lambda one: one["rank"])
+        for one in states:
+            if one["version"] != VERSION:
+                raise ValueError(f"this state has version {one['version']}: expected {VERSION}; another gradwire saved it")
+            if one["path"] != self.path:
+                raise ValueError(
+                    f"this state is of buckets over {one['path']}, and this State takes them over {self.path}: whether a plan begins with "
+                    "'group:', and the device of the model, say which; give the same"
+                )
+        first = states[0]
+        if own and (first["rank"], first["ranks"]) != (self.rank, self.ranks):
             raise ValueError(
-                f"this state is that of rank {first['rank']} of {first['ranks']}, and this is rank {rank} of "
-                f"{ranks}: give each rank its own, or all ranks a list of all of them"
+                f"this state is that of rank {first['rank']} of {first['ranks']}, and this is rank {self.rank} of "
+                f"{self.ranks}: give each rank its own, or all ranks a list of all of them"
             )
-        channel.resume(residuals[0])
-    else:
-        if [one["rank"] for one in dicts] != list(range(first["ranks"])):
-            given = ", ".join(str(one["rank"]) for one in dicts)
+        if not own and [one["rank"] for one in states] != list(range(first["ranks"])):
+            given = ", ".join(str(one["rank"]) for one in states)
             raise ValueError(f"states of ranks {given}: expected those of all {first['ranks']} ranks")
-        channel.load(residuals, rank)
-    names = sorted({*channel.names(), *first["pending"]})
-    strange = [name for name in names if (name not in known if known is not None else not name.startswith("parameter."))]
-    if strange:
-        have = "has parameters of other names" if known is not None else "was made without model=..., and counts them"
-        raise ValueError(
-            f"this state has residuals of {', '.join(strange[:3])}{', ...' if len(strange) > 3 else ''}, and this State {have}: give "
-            "State the model if, and only if, the one that was saved had it"
-        )
-    return first
+        return states, own

@@ -21,7 +21,7 @@ class ServedOptimizer(torch.optim.Optimizer):
     def __init__(self, params: Iterable[Any], state: State) -> None:
         super().__init__(params, {})
         self._state = state
-        state._begin([parameter for group in self.param_groups for parameter in group["params"]])
+        state._links().begin([parameter for group in self.param_groups for parameter in group["params"]])
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
@@ -37,10 +37,10 @@ class ServedOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        returned = self._state._returned
+        returned = self._state._links().returned
         assert returned is not None
         with torch.no_grad():
             for group in self.param_groups:
                 for parameter in group["params"]:
-                    returned.apply(self._state._name(parameter), parameter)
+                    returned.apply(self._state._names.name(parameter), parameter)
         return loss

@@ -1,0 +1,149 @@
+"""The one line: `gradwire.attach(model, plan)`, and for scripts that have none, `python -m gradwire run`."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from gradwire._hook import hook
+from gradwire._native import Error, Plan
+from gradwire._state import State
+from gradwire.device.codecs import ScaledIntegers
+from gradwire.device.fsdp import CodedReduceScatter, ShardedState, sharded_modules
+from gradwire.device.over_group import check
+from gradwire.device.plan import PREFIX, group_plan
+
+
+def attach(
+    model: torch.nn.Module,
+    plan: str | Plan = "q8",
+    *,
+    group: dist.ProcessGroup | None = None,
+    scaler: Any = None,
+    exact_iterations: int | None = None,
+) -> State | ShardedState | CodedReduceScatter:
+    """Compresses the gradients of a model that DDP or FSDP2 (`fully_shard`) trains. All ranks call it, before the first backward.
+
+    `group` is the process group between hosts, with one rank of each. A DDP model needs none: its own process group is the default;
+    with one, ranks of a host sum their gradients first. An FSDP2 model is sharded inside a host, and exchanged in that group; without
+    `group`, shards span hosts, and the reduce-scatter is coded: by q8 alone, and without a residual.
+    `scaler` is the loss's `GradScaler`; `exact_iterations` and plans are those of `State`, which is what it returns for DDP.
+
+    Error says what is not served: a device, dtype or module, before any backward.
+    """
+    if not dist.is_initialized():
+        raise Error("torch.distributed is not initialised: call init_process_group first")
+    if isinstance(model, DistributedDataParallel):
+        return _attach_ddp(model, plan, group, scaler, exact_iterations)
+    if modules := sharded_modules(model):
+        if scaler is not None:
+            raise Error("a scaler with an FSDP model: train in bfloat16, which needs none")
+        parameter = next(model.parameters())
+        check(parameter.device, parameter.dtype)
+        if group is not None:
+            return ShardedState(modules, str(plan), group, exact_iterations)
+        text = str(plan).removeprefix(PREFIX)
+        codec = group_plan(text).codec
+        if not isinstance(codec, ScaledIntegers) or not text.startswith("q8") or exact_iterations is not None:
+            raise Error(
+                f"plan {str(plan)!r} of an FSDP model whose shards span hosts: a reduce-scatter keeps no residual, which would be as large as the "
+                "model at each rank, so q8 is the only plan; give group=..., the group between hosts, and shard inside them"
+            )
+        comm = CodedReduceScatter(codec)
+        for module in modules.values():
+            module.set_custom_reduce_scatter(comm)
+        return comm
+    raise Error(
+        f"a {type(model).__name__} is neither a DistributedDataParallel nor was it given to fully_shard: wrap it first. FSDP of torch 1 and "
+        "replicate have no hook that serves"
+    )
+
+
+def _attach_ddp(
+    model: DistributedDataParallel, plan: str | Plan, group: dist.ProcessGroup | None, scaler: Any, exact_iterations: int | None
+) -> State:
+    over_group = str(plan).startswith(PREFIX)
+    mixed = getattr(model, "mixed_precision", None)
+    reduced = None if mixed is None else mixed.reduce_dtype or mixed.param_dtype
+    for name, parameter in model.module.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        dtype = reduced or parameter.dtype
+        try:
+            if over_group or parameter.device.type != "cpu":
+                check(parameter.device, dtype)
+            elif dtype != torch.float32:
+                raise Error(f"gradients of {dtype} on the CPU: plan='{PREFIX}{plan}' takes them over the process group")
+        except Error as error:
+            raise Error(f"parameter {name}: {error}") from None
+    whole = model.process_group
+    inner = None if group is None else _inner_ranks(group, whole)
+    state = State(None, plan, group=group or whole, model=model, scaler=scaler, exact_iterations=exact_iterations, inner=inner)
+    model.register_comm_hook(state, hook)
+    return state
+
+
+def _inner_ranks(group: dist.ProcessGroup, whole: dist.ProcessGroup) -> list[int] | None:
+    """Returns the ranks of this one's host, if `group` has one rank of each host; None if it has all ranks of `whole`."""
+    ranks = dist.get_process_group_ranks(whole)
+    everybody: list[Any] = [None] * len(ranks)
+    dist.all_gather_object(everybody, dist.get_process_group_ranks(group), group=whole)
+    between = dict(zip(ranks, everybody))
+    if all(sorted(each) == sorted(ranks) for each in everybody):
+        return None
+    me = dist.get_rank()
+    hosts = {rank: each.index(rank) for rank, each in between.items() if rank in each}
+    if len(hosts) < len(ranks) or any(between[other] != each for each in everybody for other in each if other in between):
+        raise Error(
+            f"groups {sorted(map(tuple, everybody))} are not those between hosts of ranks {ranks}: each rank is in one, with one rank of each host"
+        )
+    return [rank for rank in ranks if hosts[rank] == hosts[me]]
+
+
+def everywhere(plan: str) -> list[State]:
+    """Attaches to each `DistributedDataParallel` that is made from now on, and returns the list that their states come into."""
+    states: list[State] = []
+    make, register = DistributedDataParallel.__init__, DistributedDataParallel.register_comm_hook
+
+    @functools.wraps(make)
+    def made(self: DistributedDataParallel, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        DistributedDataParallel.register_comm_hook = register
+        try:
+            states.append(_attach_ddp(self, plan, None, None, None))
+        finally:
+            DistributedDataParallel.register_comm_hook = refused
+
+    def refused(self: DistributedDataParallel, *_: Any, **__: Any) -> None:
+        raise Error("this script registers a communication hook of its own, and `gradwire run` has one: leave out the script's, or `gradwire run`")
+
+    DistributedDataParallel.__init__ = made
+    DistributedDataParallel.register_comm_hook = refused
+    return states
+
+
+def run(plan: str, start: Any) -> None:
+    """Runs a script, by `start`, whose DDP models are compressed, and says at its end what was."""
+    logging.basicConfig(format="%(name)s: %(message)s")
+    logging.getLogger("gradwire").setLevel(logging.INFO)
+    states = everywhere(plan)
+    try:
+        start()
+    finally:
+        if not states:
+            print("gradwire run: the script made no DistributedDataParallel, so nothing was compressed", file=sys.stderr)
+        for state in states:
+            try:
+                report = state.report()
+            except Error as error:
+                print(f"gradwire run: {error}", file=sys.stderr)
+                continue
+            if report.rank == 0:
+                print(report, file=sys.stderr)
+            state.close()

@@ -1,0 +1,244 @@
+"""A bucket: a flat tensor that is exchanged as one, and the residual of its values."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import torch
+
+from gradwire.device import low_rank
+from gradwire.device.exchange import Group
+from gradwire.device.plan import GroupPlan
+
+SMALL = 1024
+"""Parameters of fewer values are summed as f32: their messages would cost more than their bytes."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """The parameters of a bucket, one after the other: names and sizes."""
+
+    names: tuple[str, ...]
+    sizes: tuple[tuple[int, ...], ...]
+
+    @property
+    def lens(self) -> list[int]:
+        return [math.prod(size) for size in self.sizes]
+
+    def piece(self, start: int, length: int) -> Layout:
+        """Returns the layout of `length` values from `start` on: parts of parameters are named `NAME[FIRST:END]`, what is beyond the end ''."""
+        names, sizes = [], []
+        at = 0
+        for name, each in zip(self.names, self.lens):
+            first, end = max(start - at, 0), min(start + length - at, each)
+            at += each
+            if first < end:
+                names.append(f"{name}[{first}:{end}]")
+                sizes.append((end - first,))
+        if (beyond := length - sum(size for (size,) in sizes)) > 0:
+            names.append("")
+            sizes.append((beyond,))
+        return Layout(tuple(names), tuple(sizes))
+
+
+class Bucket:
+    """The exchange of one bucket, always by the group's ranks together. Its methods never wait for the device.
+
+    The residual is in units of this rank's gradient before scaling: `dtype` is bfloat16 if the gradient's is, else float32.
+    With `skips`, a step may be skipped: what an exchange lost counts only after `commit`.
+    """
+
+    def __init__(self, layout: Layout, tensor: torch.Tensor, *, may_be_unused: bool, skips: bool) -> None:
+        self.layout = layout
+        self.lens = layout.lens
+        self.n = sum(self.lens)
+        if self.n != tensor.numel():
+            raise ValueError(f"a bucket of {tensor.numel()} values, whose parameters have {self.n}")
+        self.device, self.element_size = tensor.device, tensor.element_size()
+        # float16 has no range for what is lost again and again.
+        self._dtype = torch.bfloat16 if tensor.dtype == torch.bfloat16 else torch.float32
+        # None before the first codec: DDP makes its first buckets for one iteration.
+        self.residual: torch.Tensor | None = None
+        # Of this rank's part, in units of the mean. Its length is the plan's.
+        self.owned: torch.Tensor | None = None
+        self.factors: low_rank.Factors | None = None
+        self._saved_factors: dict[str, torch.Tensor] = {}
+        self.plan: GroupPlan | None = None
+        self.exact: torch.Tensor | None = None
+        self.exact_values = 0
+        self._may_be_unused = may_be_unused
+        self._skips = skips
+        self._new: tuple[torch.Tensor, torch.Tensor | None, list[torch.Tensor] | None] | None = None
+        # Of `owned`: those of the parameters in it, and of what is beyond the tensor's end.
+        self._owned_lens: list[int] = []
+        # May the residual have anything?
+        self._holds = False
+
+    def exchange(self, group: Group, plan: GroupPlan, values: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
+        """Replaces the flat `values` by their mean over the group, in their dtype, and returns the mean as f32, with the same bits at all ranks.
+
+        `scale` is the loss's, of one value on the device.
+        """
+        if plan.coded:
+            self._follow(group, plan)
+        elif not self._holds:
+            return self._uncoded(group, plan, values)
+        assert self.residual is not None
+        scale = torch.ones((), device=self.device) if scale is None else scale
+        gradient = values.to(torch.float32)
+        residual = (self.residual.to(torch.float32) if plan.coded else self._folded(group)) * scale
+        # What a parameter without a gradient lost before waits until this rank has one.
+        used = self._used(gradient, self.lens)
+        total = gradient + torch.where(used, residual, 0.0)
+        owned, factors = None, None
+        if plan.coded:
+            mean, lost, owned, factors = self._coded(group, plan, total, scale)
+            values.copy_(mean)
+        else:
+            values.copy_(total)
+            lost = total - values.to(torch.float32)
+            lost = torch.where(lost.isfinite(), lost, 0.0)
+            mean = self._uncoded(group, plan, values)
+            if self.owned is not None:
+                owned = torch.zeros_like(self.owned)
+        self._new = (torch.where(used, lost, residual + lost) / scale, owned, factors)
+        self._holds = plan.coded or self._may_be_unused or self._skips
+        if not self._skips:
+            self.commit(None)
+        return mean
+
+    def _coded(
+        self, group: Group, plan: GroupPlan, total: torch.Tensor, scale: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, list[torch.Tensor] | None]:
+        """Returns the mean of all ranks' `total`, what this rank lost, in units of the scaled loss, and what follows `owned` and `factors`."""
+        exact = None
+        if self.exact is not None:
+            exact = group.exact_mean(total.index_select(0, self.exact))
+            total = total.index_fill(0, self.exact, 0.0)
+        owned, factors = None, None
+        if self.exact_values == self.n:
+            mean, lost = torch.zeros_like(total), torch.zeros_like(total)
+        elif plan.codec is not None:
+            assert self.owned is not None
+            before = self.owned.to(torch.float32)
+            used = torch.ones((), dtype=torch.bool, device=self.device)
+
+            def feedback(part: torch.Tensor) -> torch.Tensor:
+                nonlocal used
+                # Likewise: it waits for a gradient of any rank.
+                used = self._used(part, self._owned_lens)
+                return torch.where(used, before * scale, 0.0)
+
+            coded = group.mean(total, plan.codec, feedback)
+            mean, lost, owned = coded.values, coded.lost, torch.where(used, coded.lost_of_owned / scale, before)
+        else:
+            assert self.factors is not None
+            mean, lost, factors = self.factors.mean(group, total)
+        if exact is not None:
+            assert self.exact is not None
+            mean = mean.index_copy(0, self.exact, exact)
+        return mean, lost, owned, factors
+
+    def commit(self, finite: torch.Tensor | None) -> None:
+        """Takes over what the last exchange lost, unless `finite`, of one bool on the device, says that the step is skipped."""
+        if self._new is None:
+            return
+        lost, owned, factors = self._new
+        self._new = None
+        for old, new in ((self.residual, lost), (self.owned, owned)):
+            if old is not None and new is not None:
+                old.copy_(new if finite is None else torch.where(finite, new, old.to(torch.float32)))
+        if factors is not None and self.factors is not None:
+            rights = zip(self.factors.right, factors)
+            self.factors.right = [new if finite is None else torch.where(finite, new, old) for old, new in rights]
+
+    def saved(self, group: Group) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+        """Returns copies, by name: of the residual, in units of this rank's gradient, and of the factors."""
+        residuals = {}
+        if self.residual is not None:
+            # The part's residual becomes its owner's own.
+            flat = self._folded(group).to(self._dtype)
+            residuals = {name: part.clone() for name, part in zip(self.layout.names, flat.split(self.lens)) if name}
+        if self.factors is None:
+            return residuals, self._saved_factors
+        return residuals, {each.name: right.clone() for each, right in zip(self.factors.shapes, self.factors.right)}
+
+    def take(self, residuals: dict[str, torch.Tensor], factors: dict[str, torch.Tensor]) -> None:
+        """Adds residuals by name, and removes them there; factors begin as these. ValueError if a residual has another number of values."""
+        self._saved_factors = factors
+        mine = [name for name in self.layout.names if name in residuals]
+        if not mine:
+            return
+        for name, part in zip(self.layout.names, self._allocated().split(self.lens)):
+            if (more := residuals.pop(name, None)) is not None:
+                if more.numel() != part.numel():
+                    raise ValueError(f"the residual of {name} has {more.numel()} values, the parameter {part.numel()}")
+                part.add_(more.to(part.device).view(-1))
+        self._holds = True
+
+    def reset(self) -> None:
+        """Forgets what is lost."""
+        self.residual = self.owned = self.factors = self.plan = None
+        self._holds = False
+
+    def largest_residual(self, group: Group) -> float:
+        """Returns the largest magnitude of what is lost, in units of the sum over all ranks. It waits for the device."""
+        if self.residual is None or not self.n:
+            return 0.0
+        return float(self._folded(group).abs().max())
+
+    def _allocated(self) -> torch.Tensor:
+        if self.residual is None:
+            self.residual = torch.zeros(self.n, dtype=self._dtype, device=self.device)
+        return self.residual
+
+    def _uncoded(self, group: Group, plan: GroupPlan, values: torch.Tensor) -> torch.Tensor:
+        if plan.bf16 and values.dtype == torch.float32:
+            values.copy_(group.exact_mean(values.to(torch.bfloat16)))
+        else:
+            group.exact_mean(values)
+        return values.to(torch.float32)
+
+    def _used(self, values: torch.Tensor, lens: list[int]) -> torch.Tensor:
+        """Returns whether each value is of a parameter that has a gradient: one of zeros alone is none. One bool, if all have."""
+        if not self._may_be_unused:
+            return torch.ones((), dtype=torch.bool, device=self.device)
+        return torch.cat([part.any().expand(len(part)) for part in values.split(lens)])
+
+    def _folded(self, group: Group) -> torch.Tensor:
+        """Returns the residual, f32, with that of the owned part: its owner may send it as its own."""
+        flat = self._allocated().to(torch.float32)
+        if self.owned is not None and self.plan is not None and self.plan.codec is not None:
+            flat = flat.clone()
+            owned = group.owned(self.n, self.plan.codec.unit)
+            flat[owned] += group.ranks * self.owned[: owned.stop - owned.start]
+        return flat
+
+    def _follow(self, group: Group, plan: GroupPlan) -> None:
+        """Gets ready for a plan, if the last exchange had another one."""
+        if self.plan == plan:
+            return
+        self._allocated().copy_(self._folded(group))
+        self.plan, self.owned, self.factors = plan, None, None
+        starts = [sum(self.lens[:at]) for at in range(len(self.lens))]
+        exact = [(start, length) for start, length in zip(starts, self.lens) if length < SMALL]
+        if plan.codec is not None:
+            part = group.part(self.n, plan.codec.unit)
+            self.owned = torch.zeros(part, dtype=self._dtype, device=self.device)
+            own = group.owned(self.n, plan.codec.unit)
+            overlaps = [min(start + length, own.stop) - max(start, own.start) for start, length in zip(starts, self.lens)]
+            self._owned_lens = [each for each in overlaps if each > 0]
+            self._owned_lens.append(part - sum(self._owned_lens))
+        else:
+            assert plan.rank is not None
+            shapes = []
+            for name, start, size, length in zip(self.layout.names, starts, self.layout.sizes, self.lens):
+                found = low_rank.shape(name, start, size, plan.rank) if length >= SMALL else None
+                if found:
+                    shapes.append(found)
+                elif length >= SMALL:
+                    exact.append((start, length))
+            self.factors = low_rank.Factors(shapes, self.device, self._saved_factors)
+        self.exact_values = sum(length for _, length in exact)
+        self.exact = torch.cat([torch.arange(start, start + length) for start, length in exact]).to(self.device) if exact else None

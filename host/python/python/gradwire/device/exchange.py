@@ -1,0 +1,118 @@
+"""The coded all-reduce over a process group: each rank sums one part of the tensor, and sends all others the coded sum.
+
+Two collectives move bytes: `all_to_all_single` brings each part to its owner, `all_gather_into_tensor` the sums to everybody. All
+ranks decode the same bytes, one multiplication a value, so all get the same bits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+
+from gradwire.device.codecs import Codec
+
+
+@dataclasses.dataclass
+class Mean:
+    """The mean over all ranks, and what coding it lost."""
+
+    values: torch.Tensor
+    """The mean as all ranks decode it, f32 `[n]`."""
+    lost: torch.Tensor
+    """The given values minus what this rank's messages say, f32 `[n]`; 0 where that is not finite."""
+    lost_of_owned: torch.Tensor
+    """The mean of the part that this rank owns, minus what its message says, f32 `[part]`; likewise."""
+
+
+class Group:
+    """A process group, and the bytes that this rank has sent in it."""
+
+    def __init__(self, group: dist.ProcessGroup | None) -> None:
+        self.group = group
+        self.rank: int = dist.get_rank(group)
+        self.ranks: int = dist.get_world_size(group)
+        self.sent_bytes = 0
+
+    def part(self, n: int, unit: int) -> int:
+        """Returns the values of one rank's part of `n`, a multiple of `unit`. The last parts may be beyond the tensor's end."""
+        return math.ceil(n / (self.ranks * unit)) * unit
+
+    def owned(self, n: int, unit: int) -> slice:
+        """Returns the range of `n` values that this rank owns."""
+        part = self.part(n, unit)
+        return slice(min(self.rank * part, n), min((self.rank + 1) * part, n))
+
+    def mean(self, values: torch.Tensor, codec: Codec, feedback: Callable[[torch.Tensor], torch.Tensor] | None = None) -> Mean:
+        """Returns the mean of all ranks' `values`, f32 `[n]`, by messages of the codec both ways.
+
+        `feedback` returns what is added to the mean of this rank's part, which it is given: both are f32 `[part]`.
+        """
+        n, part = len(values), self.part(len(values), codec.unit)
+        padded = torch.nn.functional.pad(values, (0, self.ranks * part - n)).view(self.ranks, part)
+        messages = codec.encode(padded)
+        lost = _finite(padded - codec.decode(messages, part)).view(-1)[:n]
+        total = self._sum_of_part(messages, codec, part) / self.ranks
+        if feedback is not None:
+            total += feedback(total[0])
+        message = codec.encode(total)
+        gathered = torch.empty_like(messages)
+        # Flat: gloo takes no other shape.
+        dist.all_gather_into_tensor(gathered.view(-1), message.view(-1), group=self.group)
+        self.sent_bytes += (self.ranks - 1) * codec.size(part)
+        return Mean(codec.decode(gathered, part).view(-1)[:n], lost, _finite(total - codec.decode(message, part)).view(-1))
+
+    def sum_of_part(self, values: torch.Tensor, codec: Codec) -> torch.Tensor:
+        """Returns the sum of all ranks' values of this rank's part, f32 `[n]`, of f32 `[ranks, n]`, by messages of the codec."""
+        n = values.shape[1]
+        part = math.ceil(n / codec.unit) * codec.unit
+        messages = codec.encode(torch.nn.functional.pad(values, (0, part - n)))
+        return self._sum_of_part(messages, codec, part)[0, :n]
+
+    def _sum_of_part(self, messages: torch.Tensor, codec: Codec, part: int) -> torch.Tensor:
+        """Brings each rank its message, and returns the sum of what they say, f32 `[1, part]`."""
+        received = torch.empty_like(messages)
+        dist.all_to_all_single(received, messages, group=self.group)
+        self.sent_bytes += (self.ranks - 1) * codec.size(part)
+        # Message after message: all at once would take as much memory again as the tensor.
+        total = codec.decode(received[:1], part)
+        for rank in range(1, self.ranks):
+            total += codec.decode(received[rank : rank + 1], part)
+        return total
+
+    def exact_mean(self, values: torch.Tensor) -> torch.Tensor:
+        """Replaces the values by the mean of all ranks' values, as DDP without a hook makes it, and returns them."""
+        # Before the sum, which then overflows no earlier than a value.
+        values /= self.ranks
+        dist.all_reduce(values, group=self.group)
+        # As a ring sends them.
+        self.sent_bytes += 2 * (self.ranks - 1) * math.ceil(len(values) / self.ranks) * values.element_size()
+        return values
+
+    def exact_mean_of_part(self, values: torch.Tensor) -> torch.Tensor:
+        """Returns the mean of all ranks' values of this rank's piece, one of equal pieces of the values, padded with zeros."""
+        piece = self.part(len(values), 1)
+        padded = torch.nn.functional.pad(values, (0, self.ranks * piece - len(values))) / self.ranks
+        mean = torch.empty(piece, dtype=values.dtype, device=values.device)
+        dist.reduce_scatter_tensor(mean, padded, group=self.group)
+        self.sent_bytes += (self.ranks - 1) * piece * values.element_size()
+        return mean
+
+    def put_parts(self, part: torch.Tensor, values: torch.Tensor) -> None:
+        """Fills the values with all ranks' pieces."""
+        padded = torch.empty(self.ranks * len(part), dtype=part.dtype, device=part.device)
+        dist.all_gather_into_tensor(padded, part, group=self.group)
+        self.sent_bytes += (self.ranks - 1) * part.numel() * part.element_size()
+        values.copy_(padded[: len(values)])
+
+    def largest(self, values: torch.Tensor) -> torch.Tensor:
+        """Replaces each value by the largest of all ranks', and returns them."""
+        dist.all_reduce(values, dist.ReduceOp.MAX, group=self.group)
+        return values
+
+
+def _finite(values: torch.Tensor) -> torch.Tensor:
+    return torch.where(values.isfinite(), values, 0.0)
