@@ -1,16 +1,29 @@
-"""`python -m gradwire serve`: a parameter server. It needs no torch."""
+"""`python -m gradwire`: `run` compresses what an unchanged script trains; `serve` is a parameter server, and needs no torch."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
+import runpy
 import signal
 import sys
 
 from gradwire import _native
 
-ABOUT = """\
+RUN = """\
+Runs a script whose DistributedDataParallel models are compressed, as if it called gradwire.attach for each:
+
+  torchrun --nproc_per_node 8 -m gradwire run --plan q8 train.py --its own arguments
+  torchrun --nproc_per_node 8 -m gradwire run --plan group:low-rank:16 -m package.train
+
+Gradients on an accelerator go over the script's own process group; those on the CPU over connections of gradwire's, or over
+the process group if the plan begins with "group:". docs/training.md says which plan to choose.
+
+It logs what the first iteration with a codec sends, and ends with a report. A script that makes no DistributedDataParallel runs as
+without, and is told so at its end.
+"""
+SERVE = """\
 A parameter server: it sums the gradients of all workers, and sends them the sums.
 
   python -m gradwire serve --listen 10.0.0.1:7000 --ranks 4 --token-file token
@@ -43,7 +56,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m gradwire", description="Compressed gradient exchange for PyTorch.")
     parser.add_argument("--version", action="version", version=f"gradwire {_native.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    serve = commands.add_parser("serve", help="a parameter server", description=ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter)
+    run = commands.add_parser(
+        "run", help="a script, with compressed gradients", description=RUN, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    run.add_argument("--plan", default="q8", help="what is sent, as gradwire.State takes it (default: q8)")
+    run.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name, as of python -m")
+    run.add_argument("script", metavar="SCRIPT")
+    run.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the script's own")
+    serve = commands.add_parser("serve", help="a parameter server", description=SERVE, formatter_class=argparse.RawDescriptionHelpFormatter)
     serve.add_argument("--listen", required=True, metavar="IP:PORT", help="where workers reach this server; [IP]:PORT for IPv6")
     serve.add_argument("--ranks", required=True, type=int, metavar="N", help="how many ranks train; the server is none of them")
     serve.add_argument("--token-file", required=True, metavar="FILE", help="the job's token; made if it is not there")
@@ -64,6 +84,8 @@ def main() -> int:
     serve.add_argument("--codec", help="of --returns deltas, as of plans (default: 3lc:1:1024)")
     serve.add_argument("--json", action="store_true", help="end with one object that says what was exchanged")
     arguments = parser.parse_args()
+    if arguments.command == "run":
+        return _run(run, arguments)
     if arguments.ranks < 1:
         serve.error(f"--ranks {arguments.ranks}: expected at least one")
     if arguments.optimizer and arguments.lr is None:
@@ -102,6 +124,27 @@ def main() -> int:
                 **report
             )
         )
+    return 0
+
+
+def _run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+    from gradwire import State, _attach
+
+    try:
+        # Reads the plan, and opens nothing.
+        State(plan=arguments.plan) if arguments.plan.startswith("group:") or arguments.plan == "auto" else _native.Plan(arguments.plan)
+    except ValueError as error:
+        parser.error(f"--plan {arguments.plan}: {error}")
+    sys.argv = [arguments.script, *arguments.arguments]
+
+    def start() -> None:
+        if arguments.module:
+            runpy.run_module(arguments.script, run_name="__main__", alter_sys=True)
+        else:
+            sys.path[0] = os.path.dirname(os.path.abspath(arguments.script))
+            runpy.run_path(arguments.script, run_name="__main__")
+
+    _attach.run(arguments.plan, start)
     return 0
 
 

@@ -99,7 +99,11 @@ class State:
                     f"plan {plan!r} with {'pipeline' if pipeline else 'server'}: that is of buckets over links; leave out {PREFIX!r}, or that"
                 )
             self._group_plan()
-        elif link is not None:
+        if inner is not None and self._group_plan().startswith(("low-rank", "auto")):
+            raise ValueError(
+                f"plan {plan!r} with ranks of a host that sum first: each then has a piece of the bucket, and no matrix; use q8, q4 or 3lc"
+            )
+        if not self._by_group() and link is not None:
             self._open_links()
 
     def _by_group(self) -> bool:

@@ -2,17 +2,20 @@
 
 import itertools
 import logging
+import os
 import unittest
+from unittest import mock
 
 import gradwire
 import torch
 import torch.distributed as dist
+from gradwire.device import over_group
 from gradwire.device.bucket import Bucket, Layout
 from gradwire.device.exchange import Group
 from gradwire.device.plan import group_plan
 from ranks import digest, gathered, run, weights
 from test_ddp import batch, hooked, net, sgd, step
-from test_residuals import SCALERS, other_names, other_plans, scaled_plans, unused_plans
+from test_residuals import SCALERS, other_plans, scaled_plans, unused_plans
 from torch.nn.parallel import DistributedDataParallel
 
 LOSSY = ["group:3lc:1:320", "group:low-rank:4", "group:q8", "group:q4:64"]
@@ -81,7 +84,7 @@ def not_finite(rank, plan):
 
 
 def trained(rank, plan, options, iterations=60):
-    ddp, state = hooked(net(), plan, options=options, **({} if plan is None else {}))
+    ddp, state = hooked(net(), plan, options=options)
     optimizer = sgd(ddp)
     losses = [step(ddp, optimizer, rank, iteration) for iteration in range(iterations)]
     assert len(set(gathered(digest(ddp)))) == 1
@@ -137,7 +140,9 @@ def resumed(rank, ranks_before, plan):
     saved = []
     for other in range(ranks_before):
         residuals = {name: normal(lens[name], other, 7) for name in names}
-        saved.append({"version": 3, "path": "group", "plan": plan, "rank": other, "ranks": ranks_before, "iteration": 9, "residuals": residuals, "factors": {}})
+        saved.append(
+            {"version": 3, "path": "group", "plan": plan, "rank": other, "ranks": ranks_before, "iteration": 9, "residuals": residuals, "factors": {}}
+        )
     ddp, state = hooked(module, "group:" + plan, model=module)
     state.load_state_dict(saved if ranks_before != dist.get_world_size() else saved[rank])
     expected = {name: sum(one["residuals"][name].double() for one in saved) / ranks_before for name in names}
@@ -175,8 +180,6 @@ def lost(rank):
     optimizer = sgd(ddp)
     for iteration in range(8):
         if (rank, iteration) == (1, 5):
-            import os
-
             os._exit(1)
         try:
             step(ddp, optimizer, rank, iteration)
@@ -229,10 +232,6 @@ def logged(rank, plan, exact):
 
 
 def automatic(rank, times):
-    from unittest import mock
-
-    from gradwire.device import over_group
-
     ddp, state = hooked(net(), "group:auto")
     now = 0.0
     plans = []

@@ -60,10 +60,6 @@ class OverGroup:
         self._undecided = plan == "auto"
         self.plan = group_plan("f32" if self._undecided else plan)
         self._exact = self.plan.exact_iterations if exact_iterations is None else exact_iterations
-        if inner is not None and (self.plan.rank or self._undecided):
-            raise Error(
-                f"plan {plan!r} with ranks of one host that sum first: each has a piece of the bucket then, and no matrices; use q8, q4 or 3lc"
-            )
         self._agree((__version__, plan, self._exact, scaler is not None), group)
         self._device, self._names, self._scaler, self._may_be_unused = device, names, scaler, may_be_unused
         self.path = str(dist.get_backend(group))
