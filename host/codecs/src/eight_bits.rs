@@ -2,7 +2,8 @@
 
 use crate::codec::{Codec, Malformed};
 use crate::named::{Args, Named};
-use crate::ops::{Blocks, concat, extract, lost, map, peak, round};
+use crate::ops::{Blocks, concat, extract, map, peak};
+use crate::scale::Scale;
 
 /// A block's largest magnitude is 127; each value becomes the nearest of the 255 whole numbers
 /// around 0.
@@ -11,9 +12,6 @@ pub struct EightBits {
     /// Which values share a scale.
     pub blocks: Blocks,
 }
-
-/// Magnitudes below 2^-100 are kept as residual: scales of that size have no reciprocal.
-const LEAST: f32 = f32::from_bits((127 - 100) << 23);
 
 impl Codec for EightBits {
     fn bound(&self, n: usize) -> usize {
@@ -24,15 +22,9 @@ impl Codec for EightBits {
     fn encode(&self, acc: &mut [f32], _state: &mut [f32], _seed: u64, out: &mut [u8]) -> usize {
         let mut message = concat(out);
         for block in acc.chunks_mut(self.blocks.len(acc.len())) {
-            let most = peak(block);
-            let scale = if most < LEAST { 0.0 } else { most / 127.0 };
-            let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
-            message.f32(scale);
-            message.pack::<8>(map(block, |_, value| {
-                let (whole, code) = round(*value * inverse);
-                *value = lost(*value, whole * scale);
-                if scale.is_nan() { 0 } else { code as u8 }
-            }));
+            let scale = Scale::new(peak(block), 127.0);
+            message.f32(scale.value);
+            message.pack::<8>(map(block, |_, value| scale.code(value)));
         }
         message.len()
     }

@@ -34,6 +34,7 @@ mod one_bit;
 pub mod ops;
 mod raw;
 mod registry;
+mod scale;
 mod terngrad;
 mod three_lc;
 mod threshold;
