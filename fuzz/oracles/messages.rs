@@ -4,7 +4,7 @@
 use gradwire_codecs::{Codec, Registry};
 
 /// The codecs, as the first byte of an input names them.
-const NAMES: [&str; 20] = [
+const NAMES: [&str; 24] = [
     "f32",
     "f16",
     "trunc:16",
@@ -25,6 +25,10 @@ const NAMES: [&str; 20] = [
     "low-rank:2",
     "low-rank:4:50",
     "bounded:6",
+    "q4",
+    "q4:1",
+    "q4:7",
+    "q4:256",
 ];
 /// The most values that an input asks for.
 const MOST: usize = 2000;
@@ -98,6 +102,16 @@ fn plain(name: &str, n: usize, message: &[u8]) -> Option<Vec<f32>> {
             for (i, value) in values.iter_mut().enumerate() {
                 let block = &message[i / 256 * 260..];
                 *value = f32::from(block[4 + i % 256] as i8) * float(block);
+            }
+        }
+        "q4" | "q4:1" | "q4:7" | "q4:256" => {
+            let block = name.strip_prefix("q4:").map_or(n.max(1), |block| block.parse().expect("a length"));
+            for (i, value) in values.iter_mut().enumerate() {
+                let len = block.min(n - i / block * block);
+                let message = &message[i / block * (4 + block.div_ceil(2))..];
+                let (byte, upper) = (i % block % len.div_ceil(2), i % block / len.div_ceil(2));
+                let code = packed(&message[4..], 4, 2 * byte + upper) as f32;
+                *value = (if code < 8.0 { code } else { code - 16.0 }) * float(message);
             }
         }
         "onebit:100" => {

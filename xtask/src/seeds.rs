@@ -213,10 +213,12 @@ pub fn seeds() -> Result {
 
     // A codec, by its place among those of a tensor; how many values; and a message of the second
     // implementation's.
-    let messages = fs::read_to_string(root().join("host/codecs/tests/golden/v1.txt"))?;
-    let tensor =
-        messages.split("tensor ").find(|tensor| tensor.starts_with("short ")).expect("a short tensor");
-    for (place, line) in tensor.lines().filter(|line| line.contains(" 1 ")).enumerate() {
+    let golden = root().join("host/codecs/tests/golden");
+    let files = [fs::read_to_string(golden.join("v1.txt"))?, fs::read_to_string(golden.join("v1-q4.txt"))?];
+    let short = files.iter().flat_map(|file| {
+        file.split("tensor ").find(|tensor| tensor.starts_with("short ")).expect("a short tensor").lines()
+    });
+    for (place, line) in short.filter(|line| line.contains(" 1 ")).enumerate() {
         let words: Vec<&str> = line.split(' ').collect();
         let mut input = vec![place as u8, 77, 0];
         let hex = words[3].as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).expect("hex"));

@@ -11,6 +11,7 @@ use crate::dgc::Dgc;
 use crate::eight_bits::EightBits;
 use crate::factors::Shape;
 use crate::fast::Fast;
+use crate::four_bits::FourBits;
 use crate::graddrop::GradDrop;
 use crate::half::Half;
 use crate::low_rank::LowRank;
@@ -60,6 +61,7 @@ const BUILT_IN: &[Entry] = &[
     Entry::of::<Half>(),
     Entry::of::<Truncation>(),
     Entry::of::<EightBits>(),
+    Entry::of::<FourBits>(),
     Entry::of::<ThreeLc>(),
     Entry::of::<OneBit>(),
     Entry::of::<Threshold>(),
@@ -101,7 +103,7 @@ impl Registry {
     pub const BUILT_IN: Self = Self::with(&[]);
 
     /// Each codec of this crate, with parameters that people use: for benchmarks and documents.
-    pub const EXAMPLES: [&str; 20] = [
+    pub const EXAMPLES: [&str; 22] = [
         "f32",
         "f16",
         "trunc:16",
@@ -109,6 +111,8 @@ impl Registry {
         "trunc:24",
         "q8",
         "q8:256",
+        "q4",
+        "q4:256",
         "3lc:1",
         "3lc:1:1024",
         "3lc:1.75",

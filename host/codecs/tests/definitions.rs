@@ -5,8 +5,8 @@ use bitvec::order::Lsb0;
 use bitvec::view::BitView;
 use gradwire_codecs::ops::{self, Place, Random, concat, extract, filter, map, sort};
 use gradwire_codecs::{
-    Blocks, Bounded, Codec, Dgc, EightBits, GradDrop, Half, LowRank, OneBit, Raw, Registry, TernGrad,
-    ThreeLc, Threshold, Truncation,
+    Blocks, Bounded, Codec, Dgc, EightBits, FourBits, GradDrop, Half, LowRank, OneBit, Raw, Registry,
+    TernGrad, ThreeLc, Threshold, Truncation,
 };
 use proptest::prelude::*;
 
@@ -95,6 +95,17 @@ proptest! {
     }
 
     #[test]
+    fn four_bits_are_the_nearest_sevenths_of_the_peak(
+        values in prop_oneof![
+            prop::collection::vec(-1.0f32..1.0, 0..300),
+            prop::collection::vec(any::<u32>().prop_map(f32::from_bits), 0..300),
+        ],
+        block in prop::sample::select(&[0u32, 1, 2, 7, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 256][..]),
+    ) {
+        four_bits(&values, core::num::NonZeroU32::new(block).map_or(Blocks::WHOLE, Blocks::of));
+    }
+
+    #[test]
     fn the_numbers_of_chance_are_below_one_and_spread_evenly(seed: u64) {
         let random = Random::new(seed);
         let mut tenths = [0u32; 10];
@@ -107,6 +118,61 @@ proptest! {
         // Thirty for one standard deviation: six of them, for some ten thousand trials.
         prop_assert!(tenths.iter().all(|tenth| tenth.abs_diff(1000) < 180), "{:?}", tenths);
     }
+}
+
+/// The message, what it decodes to and what it leaves, in `f64` value by value.
+fn four_bits(values: &[f32], blocks: Blocks) {
+    let codec = FourBits { blocks };
+    let (mut acc, mut sum) = (values.to_vec(), vec![0.0; values.len()]);
+    let mut message = vec![0xaa; codec.bound(values.len())];
+    assert_eq!(codec.encode(&mut acc, &mut [], 0, &mut message), message.len());
+    assert_eq!(codec.merge(&message, &mut sum), Ok(message.len()));
+    let (mut rest, mut at) = (&message[..], 0);
+    for block in values.chunks(blocks.len(values.len())) {
+        let half = block.len().div_ceil(2);
+        let (scale, codes) = rest[..4 + half].split_at(4);
+        rest = &rest[4 + half..];
+        let scale = f32::from_le_bytes(scale.try_into().unwrap());
+        let peak = block.iter().fold(0.0, |most, value| f64::from(value.abs()).max(most));
+        let finite = block.iter().all(|value| value.is_finite());
+        let small = peak < 2f64.powi(-100);
+        let expected = if small { 0.0 } else { (peak / 7.0) as f32 };
+        assert!(if finite { scale == expected } else { scale.is_nan() }, "scale {scale} of {block:?}");
+        for (i, value) in block.iter().enumerate() {
+            let nibble = if i < half { codes[i] & 15 } else { codes[i - half] >> 4 };
+            let code = f64::from(nibble) - if nibble < 8 { 0.0 } else { 16.0 };
+            let (sum, residual) = (sum[at + i], acc[at + i]);
+            if !finite {
+                assert!(code == 0.0 && sum.is_nan() && residual == 0.0, "{value} of {block:?}");
+                continue;
+            }
+            let exact = if small { 0.0 } else { f64::from(*value) / f64::from(scale) };
+            assert!((code - exact).abs() <= 0.5 + 1e-5 && code.abs() <= 7.0, "{code} for {exact}");
+            let sent = (code * f64::from(scale)) as f32;
+            assert_eq!((sum, residual), (sent, (f64::from(*value) - f64::from(sent)) as f32));
+        }
+        if block.len() % 2 == 1 {
+            assert!(codes[half - 1] < 16, "nothing stands in the upper half of the last byte");
+        }
+        at += block.len();
+    }
+    assert!(rest.is_empty());
+}
+
+/// By hand, with a number that no encoder writes, and bits that a decoder ignores.
+#[test]
+fn four_bits_of_a_half_stand_beside_those_of_the_other() {
+    let codec = FourBits { blocks: Blocks::of(core::num::NonZeroU32::new(3).unwrap()) };
+    let mut message = [0.5f32.to_le_bytes(), 2.0f32.to_le_bytes()].concat();
+    message.splice(4..4, [0x8f, 0xa7]);
+    message.push(0x3e);
+    assert_eq!((codec.bound(4), message.len()), (11, 11));
+    let mut sum = [1.0; 4];
+    assert_eq!(codec.merge(&message, &mut sum), Ok(11));
+    assert_eq!(sum, [0.5, 4.5, -3.0, -3.0]);
+    let refused = codec.merge(&message[..10], &mut sum);
+    assert_eq!(refused, Err(gradwire_codecs::Malformed::Short { need: 11, have: 10 }));
+    assert_eq!(sum, [0.5, 4.5, -3.0, -3.0]);
 }
 
 /// 3LC value by value: quantise, five planes of a group to a byte each, runs.
@@ -219,13 +285,14 @@ fn everything(codec: &dyn Codec, gradient: &[f32]) -> (Vec<u8>, Vec<u32>) {
 #[test]
 fn all_processors_make_the_same_bytes() {
     let block = Blocks::of(core::num::NonZeroU32::new(256).unwrap());
-    let codecs: [(&str, &dyn Codec); 14] = [
+    let codecs: [(&str, &dyn Codec); 15] = [
         ("f32", &Raw),
         ("f16", &Half),
         ("trunc:16", &Truncation::new(16).unwrap()),
         ("trunc:22", &Truncation::new(22).unwrap()),
         ("trunc:24", &Truncation::new(24).unwrap()),
         ("q8:256", &EightBits { blocks: block }),
+        ("q4:256", &FourBits { blocks: block }),
         ("3lc:1.5:256", &ThreeLc::new(1.5, block).unwrap()),
         ("onebit", &OneBit { blocks: Blocks::WHOLE }),
         ("tbq:0.1", &Threshold::new(0.1).unwrap()),

@@ -13,6 +13,10 @@ const NAMES: &[&str] = &[
     "q8",
     "q8:256",
     "q8:7",
+    "q4",
+    "q4:256",
+    "q4:7",
+    "q4:1",
     "3lc:1",
     "3lc:1.5:64",
     "3lc:1.75:1024",
@@ -207,8 +211,19 @@ fn a_tensor_that_overflows_makes_one_bad_message() {
 /// scales.
 #[test]
 fn a_block_that_was_sent_as_nan_leaves_no_residual() {
-    for name in ["q8", "q8:256", "3lc:1", "3lc:1.5:64", "3lc:1.75:1024", "3lc:1:7", "terngrad", "low-rank:4"]
-    {
+    let names = [
+        "q8",
+        "q8:256",
+        "q4",
+        "q4:7",
+        "3lc:1",
+        "3lc:1.5:64",
+        "3lc:1.75:1024",
+        "3lc:1:7",
+        "terngrad",
+        "low-rank:4",
+    ];
+    for name in names {
         let codec = codec(name);
         let n = 3000;
         let mut acc: Vec<f32> =

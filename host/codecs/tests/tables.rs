@@ -39,11 +39,12 @@ fn body<'a>(source: &'a str, of: &str, function: &str) -> &'a str {
 }
 
 /// Of a codec its file and type, CompLL's lines for it, and its name.
-const CODECS: [(&str, &str, &str, &str); 12] = [
+const CODECS: [(&str, &str, &str, &str); 13] = [
     ("raw", "Raw", "", "f32"),
     ("half", "Half", "", "f16"),
     ("truncation", "Truncation", "", "trunc"),
     ("eight_bits", "EightBits", "", "q8"),
+    ("four_bits", "FourBits", "", "q4"),
     ("three_lc", "ThreeLc", "", "3lc"),
     ("one_bit", "OneBit", "21", "onebit"),
     ("threshold", "Threshold", "13", "tbq"),

@@ -102,6 +102,7 @@ fn every_codec_delivers_all_but_the_residual() {
     for codec in [
         "f16",
         "q8:256",
+        "q4:256",
         "3lc:1.5:64",
         "onebit",
         "tbq:0.05",

@@ -85,7 +85,7 @@ proptest! {
         partitions in 1usize..12,
         values in 0usize..200,
         strategy in 0usize..Strategy::EXAMPLES.len(),
-        name in prop::sample::select(vec!["f32", "f16", "q8", "q8:16", "3lc:1", "3lc:1.75:32", "onebit:8", "tbq:0.01", "bounded:6", "graddrop:90"]),
+        name in prop::sample::select(vec!["f32", "f16", "q8", "q8:16", "q4", "q4:15", "3lc:1", "3lc:1.75:32", "onebit:8", "tbq:0.01", "bounded:6", "graddrop:90"]),
         seed: u64,
     ) {
         let strategy = Strategy::EXAMPLES[strategy];

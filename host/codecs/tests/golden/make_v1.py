@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Wrote v1.txt: a second implementation of the host codecs, from docs/host-format.md alone, value by value.
+"""Wrote v1.txt and v1-q4.txt: a second implementation of the host codecs, from docs/host-format.md alone, value by value.
 
-Usage: make_v1.py > v1.txt. A golden file is never written again; a new version of the format adds a new one.
+Usage: make_v1.py > v1.txt; make_v1.py q4 > v1-q4.txt. A golden file is never written again; a new version of the format,
+and a new codec, add a new one.
 
 An operation on two f32 is done in f64 and rounded to f32, which is the same as done in f32 at once.
 """
@@ -144,15 +145,32 @@ def truncation(drop):
     return encode
 
 
+def scaled(values, most):
+    scale = 0.0 if peak(values) < 2.0**-100 else div(peak(values), most)
+    inverse = div(1.0, scale) if scale > 0 else 0.0
+    return scale, [0 if math.isnan(scale) else round(mul(value, inverse)) for value in values]
+
+
 def eight_bits(block):
     def encode(acc, state, seed):
         message, sent = b"", []
         for values in blocks(acc, block):
-            most = peak(values)
-            scale = 0.0 if most < 2.0**-100 else div(most, 127.0)
-            inverse = div(1.0, scale) if scale > 0 else 0.0
-            codes = [0 if math.isnan(scale) else round(mul(value, inverse)) for value in values]
+            scale, codes = scaled(values, 127.0)
             message += raw(scale) + bytes(code % 256 for code in codes)
+            sent += [mul(code, scale) for code in codes]
+        return message, sent
+
+    return encode
+
+
+def four_bits(block):
+    def encode(acc, state, seed):
+        message, sent = b"", []
+        for values in blocks(acc, block):
+            scale, codes = scaled(values, 7.0)
+            half = (len(codes) + 1) // 2
+            pairs = [(codes[i], codes[i + half] if i + half < len(codes) else 0) for i in range(half)]
+            message += raw(scale) + bytes(low % 16 + high % 16 * 16 for low, high in pairs)
             sent += [mul(code, scale) for code in codes]
         return message, sent
 
@@ -374,6 +392,12 @@ CODECS = {
     "low-rank:4:50": low_rank(4, 50),
     "bounded:6": bounded(6),
 }
+Q4 = {
+    "q4": four_bits(None),
+    "q4:1": four_bits(1),
+    "q4:7": four_bits(7),
+    "q4:256": four_bits(256),
+}
 
 
 def tensors():
@@ -393,11 +417,23 @@ def tensors():
     yield "not-finite", [math.inf if i == 20 else -math.inf if i == 33 else NAN if i == 35 else value for i, value in enumerate(spread(40, 8500))]
 
 
+def tensors_of_q4():
+    random = Random(4)
+    # Halves of blocks that fill vectors, that miss one value, and that have one too many.
+    for n in (2, 3, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 257):
+        yield f"of-{n}", [f32(random.unit(1000 * n + i) - 0.5) for i in range(n)]
+    yield "ties", [i / 16 for i in range(-14, 15)]
+    least, largest = 2.0**-100, unbits(0x7F7FFFFF)
+    yield "least", [least, -least, unbits(bits(least) - 1), least * 1.5, 0.0]
+    yield "largest", [largest, -largest, unbits(0x7F7FFFFE), f32(-largest / 3), f32(largest / 15), -0.0]
+
+
 def main():
-    for name, values in tensors():
+    q4 = sys.argv[1:] == ["q4"]
+    for name, values in [*tensors(), *tensors_of_q4()] if q4 else tensors():
         print("tensor", name, b"".join(raw(value) for value in values).hex() or "-")
-        for codec, encode in CODECS.items():
-            if name == "long" and codec.split(":")[0] in ("f32", "f16", "trunc", "q8"):
+        for codec, encode in (Q4 if q4 else CODECS).items():
+            if name == "long" and codec.split(":")[0] in ("f32", "f16", "trunc", "q8", "q4"):
                 continue
             acc, state = values, {}
             for seed in (1, 2):
