@@ -43,7 +43,8 @@ class Archive:
     """A cpio archive (newc), which the kernel unpacks into the guest's root. Not compressed: emulated guests unpack slowly."""
 
     def __init__(self, path: Path) -> None:
-        self.out, self.number, self.folders = open(path, "wb"), 0, set()
+        self.out, self.number = open(path, "wb"), 0
+        self.folders: set[str] = set()
 
     def entry(self, name: str, mode: int, data: bytes = b"", device: tuple[int, int] = (0, 0)) -> None:
         for folder in reversed(Path(name).parents[:-1]):
@@ -300,6 +301,6 @@ def build(folder: Path, kernel: str, program: Path, path: Path, extra: str | Non
     shim(program, parts[-1], beside or [])
     with open(path, "wb") as out:
         for part in parts:
-            with open(part, "rb") as source:
-                shutil.copyfileobj(source, out)
+            with open(part, "rb") as opened:
+                shutil.copyfileobj(opened, out)
     parts[-1].unlink()

@@ -81,7 +81,8 @@ class Job:
 
     def __init__(self, guest: "Guest", number: int, script: str) -> None:
         self.guest, self.number, self.script = guest, number, script
-        self.done, self.status, self.output = threading.Event(), None, ""
+        self.done, self.output = threading.Event(), ""
+        self.status: int | None = None
 
     def wait(self, check: bool = True) -> str:
         """Its output, when it has ended. The guest kills it when its time is over (status 137)."""
@@ -404,7 +405,7 @@ ip link set dev brw up
 
     def ready(self, guest: Guest, job: Job) -> None:
         """Waits until a shim answers."""
-        deadline = time.monotonic() + BOOTS
+        deadline = time.monotonic() + max(BOOTS)
         while not guest.run("gradwire-xdp status --json >/dev/null 2>&1 && echo yes", check=False):
             if job.done.is_set() or time.monotonic() > deadline:
                 raise Failed(f"{guest.name}: the shim does not run:\n{guest.run('cat /tmp/shim.log')}")
@@ -443,7 +444,7 @@ def main() -> None:
     start = time.monotonic()
     with Pair(CARDS[asked.card], asked.kernel, asked.program, asked.folder, asked.mtu, asked.queues, asked.wire) as pair:
         print(f"{pair.accelerator}, Linux {pair.release}, ready after {time.monotonic() - start:.0f} s", flush=True)
-        places = dict(zip("abcd", [*pair.guests, *pair.containers], strict=True))
+        places: dict[str, Guest | Container] = dict(zip("abcd", [*pair.guests, *pair.containers], strict=True))
         for line in sys.stdin:
             where, _, script = line.strip().partition(" ")
             if where not in places:

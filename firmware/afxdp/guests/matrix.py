@@ -274,7 +274,7 @@ def main() -> None:
     commit = output_of("git", "-C", ROOT, "rev-parse", "--short", "HEAD").strip()
     kept = asked.folder / "matrix.json"
     results = json.loads(kept.read_text()) if kept.exists() and not asked.again else {}
-    version = re.search(r"version (\S+)", output_of(*image.command(asked.folder / "root", "qemu-system-x86_64"), "--version"))[1]
+    version = re.findall(r"version (\S+)", output_of(*image.command(asked.folder / "root", "qemu-system-x86_64"), "--version"))[0]
     for kernel in asked.kernel or reversed(KERNELS):
         for card in asked.card or NAMES:
             release = (asked.folder / "kernel" / kernel / "release").read_text().strip()

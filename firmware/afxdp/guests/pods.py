@@ -28,7 +28,7 @@ class DaemonSet:
         (self.container,) = pod["containers"]
         must(pod["hostNetwork"], "the pod has a network of its own")
         recipe = (PACKAGING / "Containerfile").read_text()
-        self.entry: list[str] = json.loads(re.search(r"^ENTRYPOINT (.*)$", recipe, re.MULTILINE)[1])
+        self.entry: list[str] = json.loads(re.findall(r"^ENTRYPOINT (.*)$", recipe, re.MULTILINE)[0])
 
     def command(self, host: str) -> list[str]:
         """What runs on a node whose ConfigMap names this port of the host."""

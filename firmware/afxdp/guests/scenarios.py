@@ -144,7 +144,7 @@ def watches(guest, family: str) -> None:
     """The firewall has met established connections: its hooks are in these frames' way."""
     rules = guest.run(f"nft list table {family} stateful")
     met = [int(line.split(" packets ")[1].split()[0]) for line in rules.splitlines() if "established" in line]
-    must(met and met[0] > 0, f"the firewall sees no connection: {rules}")
+    must(bool(met) and met[0] > 0, f"the firewall sees no connection: {rules}")
 
 
 def firewalls(pair: Pair) -> None:

@@ -68,7 +68,7 @@ class Traffic:
         """One untagged stream that goes on while something else happens."""
         return self.pair.containers[0].start(self.untagged("10.9.0.2", self.BESIDE, count), timeout=900)
 
-    def meanwhile(self, happens: Callable[[], None], count: int) -> None:
+    def meanwhile(self, happens: Callable[[], object], count: int) -> None:
         """Something happens while untagged streams of `count` bytes flow, and tagged values: all arrive as they should."""
         values, jobs = self.values("--seconds 6"), self.start_streams(count)
         time.sleep(2)

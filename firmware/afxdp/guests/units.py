@@ -71,7 +71,7 @@ def systemd(pair: Pair) -> None:
     note("a reload")
     for toml, rules in (("rule = []", 0), ("", 1)):
         a.run(f"echo '{toml}' >/etc/gradwire-xdp/train.toml; systemctl reload {UNIT}")
-        wait_for(a, f"{rules} rules", lambda rules=rules: len(a.status()["rules"]) == rules)
+        wait_for(a, f"{rules} rules", lambda: len(a.status()["rules"]) == rules)
     must(active(a) == pid, "the reload has started another process")
     traffic.tagged()
 
