@@ -2,7 +2,7 @@
 
     torchrun --nproc_per_node 2 examples/train.py --plan low-rank:16
 
-The two lines that matter are marked. Without --plan, DDP exchanges the gradients itself.
+Without --plan, DDP exchanges the gradients itself.
 """
 
 import argparse
@@ -55,8 +55,11 @@ def main() -> None:
     ddp = DistributedDataParallel(torch.nn.Sequential(*layers[:-1]))
     state = None
     if args.plan:
-        state = gradwire.State(gradwire.Link(), args.plan, pipeline=args.pipeline)  # line one
-        ddp.register_comm_hook(state, gradwire.hook)  # line two
+        if args.pipeline:
+            state = gradwire.State(gradwire.Link(), args.plan, pipeline=True)
+            ddp.register_comm_hook(state, gradwire.hook)
+        else:
+            state = gradwire.attach(ddp, args.plan)
 
     images, labels = digits(4000, seed=1)
     images, labels = images[rank::ranks], labels[rank::ranks]

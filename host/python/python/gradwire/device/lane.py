@@ -18,7 +18,7 @@ class StreamLane:
         self._device = device
         self._module = torch.get_device_module(device)
         self._stream = self._module.Stream(device)
-        # Where each job begins and ends on the stream, and the seconds of those that are no more here.
+        # Where each job begins and ends on the stream, and the seconds of those that are gone.
         self._spans: collections.deque[tuple[Any, Any]] = collections.deque()
         self._seconds = 0.0
 
