@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use gradwire_codecs::{Codec, Raw, Registry};
-use gradwire_collectives::graph::{Format, Graph};
+use gradwire_codecs::Registry;
+use gradwire_collectives::graph::Graph;
 use gradwire_collectives::layout::checksum;
 use gradwire_collectives::{
     Coding, CollectivePlan, GraphPlan, Layout, Link, Listening, MAX_PARTITIONS, MAX_RANKS, Options, Order,
@@ -22,6 +22,7 @@ use super::args::model::model;
 use super::args::quantity;
 use crate::error::{Error, Outcome};
 use crate::report;
+use crate::verify::exchange;
 
 /// Exchanges gradients between ranks, with any strategy and codec, and checks what they get.
 ///
@@ -531,7 +532,7 @@ impl Job<'_> {
                     (0..self.ranks).map(|rank| gradient(self.args.seed, rank, round, buffer.len()));
                 *sum &= match (by_aggregator, coding) {
                     (true, Coding::Wire(wire)) => in_network::is_exact(&buffer, wire, gradients),
-                    _ => self.is_sum(&buffer, round),
+                    _ => exchange::is_sum(&buffer, gradients),
                 };
             }
         }
@@ -568,14 +569,20 @@ impl Job<'_> {
     /// messages say, and is nothing lost?
     fn check(&self, link: &mut Link, residuals: &mut Residuals, checks: &mut Checks) -> Result<(), Error> {
         let (mut replay, mut given) = (true, true);
+        // A network that compresses loses up to its bound at each hop, and nobody sees what.
+        let network = match self.plan.coding() {
+            Coding::Wire(wire) => self.ranks as f64 * f64::from(wire.profile().bound()),
+            Coding::Host(_) => 0.0,
+        };
         let rounds = self.args.checks.unwrap_or(self.args.rounds);
         for round in self.args.rounds..self.args.rounds.saturating_add(rounds) {
             let own = gradient(self.args.seed, link.rank(), round, self.layout.values());
             let (mut buffer, mut record) = (own.clone(), Record::default());
             link.exchange_recorded(&mut buffer, &self.layout, &self.plan, residuals, &mut record)?;
             compare_replicas(link, &buffer)?;
-            replay &= replayed(&record, &buffer);
-            given &= self.given(&buffer, &self.sums(link, &own, &record, residuals)?);
+            replay &= exchange::is_replayed(&record, &buffer);
+            let sums = self.sums(link, &own, &record, residuals)?;
+            given &= exchange::is_conserved(&buffer, &sums, self.ranks, network);
         }
         (checks.replay, checks.given) = (Some(replay), Some(given));
         Ok(())
@@ -607,71 +614,12 @@ impl Job<'_> {
         let kept = buffer.split_off(values);
         Ok([buffer, kept, sizes])
     }
-
-    /// Whether what was given is what was delivered plus the residuals.
-    fn given(&self, result: &[f32], [given, kept, sizes]: &[Vec<f32>; 3]) -> bool {
-        // A network that compresses loses up to its bound at each hop, and nobody sees what.
-        let network = match self.plan.coding() {
-            Coding::Wire(wire) => self.ranks as f64 * f64::from(wire.profile().bound()),
-            Coding::Host(_) => 0.0,
-        };
-        let rows = result.iter().zip(given).zip(kept.iter().zip(sizes));
-        rows.into_iter().all(|((&delivered, &given), (&kept, &size))| {
-            let off = f64::from(given) - f64::from(kept) - f64::from(delivered);
-            off.abs() <= network + 4.0 * rounding(self.ranks, f64::from(size) + f64::from(delivered).abs())
-        })
-    }
-
-    /// Is the result the sum of all gradients in `f64`, to rounding?
-    fn is_sum(&self, result: &[f32], round: u32) -> bool {
-        let (mut sums, mut sizes) = (vec![0.0f64; result.len()], vec![0.0f64; result.len()]);
-        for rank in 0..self.ranks {
-            let gradient = gradient(self.args.seed, rank, round, result.len());
-            for ((sum, size), value) in sums.iter_mut().zip(&mut sizes).zip(gradient) {
-                *sum += f64::from(value);
-                *size += f64::from(value).abs();
-            }
-        }
-        let off = result.iter().zip(&sums).map(|(result, sum)| (f64::from(*result) - sum).abs());
-        off.zip(&sizes).all(|(off, size)| off <= rounding(self.ranks, *size))
-    }
 }
 
 /// Fails if ranks got other bits: then nothing else about this job is worth a word.
 fn compare_replicas(link: &mut Link, buffer: &[f32]) -> Result<(), Error> {
     let means = "replicas differ: the result of one exchange has other bits at some ranks";
     Ok(link.compare(checksum(buffer), means)?)
-}
-
-/// The most by which sums in `f32` of terms with this magnitude in all may be off the sum in `f64`.
-fn rounding(ranks: usize, size: f64) -> f64 {
-    (ranks + 3) as f64 * f64::from(f32::EPSILON) * size + f64::from(f32::MIN_POSITIVE)
-}
-
-/// Is the result what the decoded messages say, summed in `f64`? One message has to give the very
-/// bits.
-fn replayed(record: &Record, result: &[f32]) -> bool {
-    let (mut sums, mut sizes) = (vec![0.0f64; result.len()], vec![0.0f64; result.len()]);
-    let mut counts = vec![0u32; result.len()];
-    for decoded in &record.decoded {
-        let codec: &dyn Codec =
-            if decoded.message.format == Format::Raw { &Raw } else { decoded.coding.codec() };
-        let mut part = vec![0.0; decoded.ranges.iter().map(ExactSizeIterator::len).sum()];
-        if codec.merge(&decoded.bytes, &mut part) != Ok(decoded.bytes.len()) {
-            return false;
-        }
-        for (at, value) in decoded.ranges.iter().cloned().flatten().zip(part) {
-            sums[at] += f64::from(value);
-            sizes[at] += f64::from(value).abs();
-            counts[at] += 1;
-        }
-    }
-    let messages = |at: usize| counts[at] as usize;
-    result.iter().enumerate().all(|(at, &result)| match counts[at] {
-        0 => false,
-        1 => f64::from(result) == sums[at],
-        _ => (f64::from(result) - sums[at]).abs() <= rounding(messages(at), sizes[at]),
-    })
 }
 
 /// A rank's gradient of a round: mostly small values of both signs, and some large ones.
