@@ -31,11 +31,16 @@ from network import Network
 from tasks import ONE, TASKS
 
 HERE = pathlib.Path(__file__).resolve().parent
-THEIRS = ("ddp", "fp16", "fp16/one", "bf16", "powersgd:1", "powersgd:4", "powersgd:16")
+THEIRS = ("ddp", "fp16", "fp16/one", "bf16", "bf16/one", "powersgd:1", "powersgd:4", "powersgd:16")
 OURS = (
     "f32", "q8", "q8/one", "low-rank:4", "low-rank:4/one", "low-rank:8", "low-rank:8/one", "low-rank:16/one", "3lc:1:1024",
     "3lc:1:1024/one", "bounded:6", "bounded:6/one", "bounded:4/one", "bounded:3/one", "bounded:2/one", "ring:1:10", "ring:2:10", "auto",
 )  # fmt: skip
+OVER_GROUP = (
+    "group:bf16", "group:q8", "group:q8/one", "group:q4/one", "group:low-rank:4/one", "group:low-rank:16", "group:low-rank:16/one",
+    "group:3lc:1:1024/one", "group:auto",
+)  # fmt: skip
+"""Ours as on an accelerator: coded by torch operations, over the script's process group."""
 COMPARED = ("none", "aggregator:f32", "aggregator:bounded:10", "ring:1:8", "ring:1:6")
 """For INCEPTIONN's comparison: no exchange at all, one rank that sums all, and its bounds."""
 OTHERS = (
@@ -45,11 +50,13 @@ OTHERS = (
 """The codecs that OURS leaves out: other people's, as they are published, and 3LC's wide steps."""
 PIPE_SGD = tuple(exchange.format(codec) for exchange in ("aggregator:{}", "{}", "{}/one", "{}+2", "{}+3") for codec in ("f32", "trunc:16", "q8"))
 """For Pipe-SGD's comparison: PS-Sync, D-Sync by buckets and in sequence, and pipelines of 2 and 3 iterations; each plain, cut and quantised."""
-ALL = tuple(dict.fromkeys(THEIRS + OURS + COMPARED + OTHERS + PIPE_SGD))
+ALL = tuple(dict.fromkeys(THEIRS + OURS + OVER_GROUP + COMPARED + OTHERS + PIPE_SGD))
 WARM = 13
 """Iterations before those that are timed: all exchanges have found their buckets and factors by then."""
 TRIED = 66
 """The same for `auto`, which tries its plans first."""
+TRIED_OVER_GROUP = 78
+"""Over a process group, where there is one more."""
 TIMED = 10
 """Iterations that are timed in a round."""
 UNLIMITED = 100_000
@@ -121,7 +128,7 @@ class Results:
         new.replace(self._path)
 
 
-MIXED = ("auto", "none")
+MIXED = ("auto", "group:auto", "none")
 """The first's exchanges depend on the wire, and the second exchanges nothing, so they are timed only."""
 
 
@@ -171,7 +178,7 @@ def timed(workers: Workers, results: Results, task: str, exchanges: list[str], w
         for exchange in exchanges:
             key = ("time", task, exchange, wire, number)
             if results.get(*key) is None:
-                warm = TRIED if exchange == "auto" else WARM
+                warm = TRIED if exchange == "auto" else TRIED_OVER_GROUP if exchange == "group:auto" else WARM
                 found = workers.run(task=task, exchange=exchange, rate=TASKS[task].rates[0], seed=0, iterations=warm + TIMED, warm=warm, until=False)
                 results.put({part: time / TIMED * 1000 for part, time in found.get("parts", {}).items()}, "parts", *key[1:])
                 results.put(found.get("error") or found["seconds"] / TIMED * 1000, *key)
