@@ -174,6 +174,33 @@ def disagree(rank, case):
         return str(error)
 
 
+def scaled_in_pieces(rank):
+    """A host's ranks have a piece each: a value that is not finite in one piece lets all keep their residual."""
+    between = [dist.new_group(each) for each in ([0, 2], [1, 3])][rank % 2]
+    module = net()
+    ddp = DistributedDataParallel(module, bucket_cap_mb=0.02)
+    state = gradwire.attach(ddp, "group:q4:64", group=between, scaler=SCALERS[0](8, 1))
+    kept = []
+    for iteration in range(6):
+        x, y = batch(rank, iteration)
+        ddp.zero_grad()
+        loss = torch.nn.functional.cross_entropy(ddp(x), y) * 8
+        hook = None
+        if (rank, iteration) == (3, 4):
+            spike = torch.zeros_like(module[4].weight)
+            spike[0, 0] = float("inf")
+            hook = module[4].weight.register_hook(lambda gradient: gradient + spike)
+        loss.backward()
+        if hook:
+            hook.remove()
+        kept.append({name: values.clone() for name, values in state.state_dict()["residuals"].items()})
+    same = [
+        before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before) for before, after in zip(kept[2:], kept[3:])
+    ]
+    state.close()
+    return same
+
+
 def lost(rank):
     """A rank that dies ends the others' backward by the process group's own error."""
     ddp, state = hooked(net(), "group:q8")
@@ -191,12 +218,12 @@ def lost(rank):
     return None
 
 
-def drifted(rank):
+def drifted(rank, iterations=110):
     """Replicas whose results differ are told so. Rank 1 decodes something else."""
     ddp, state = hooked(net(), "group:q8", exact_iterations=2)
     optimizer = sgd(ddp)
     try:
-        for iteration in range(110):
+        for iteration in range(iterations):
             if rank and iteration == 100:
                 bucket = state._way._buckets[-1]
                 exchange = bucket.exchange
@@ -208,6 +235,7 @@ def drifted(rank):
 
                 bucket.exchange = other
             step(ddp, optimizer, rank, iteration)
+        state.report()
     except RuntimeError as error:
         return iteration, str(error)
     return None
@@ -328,6 +356,10 @@ class Residuals(unittest.TestCase):
                         self.assertLess(missing, 1e-5, (plan, name))
                     self.assertGreater(max(kept for _, kept in offs.values()), 0.001, plan)
 
+    def test_a_skipped_step_is_skipped_in_all_pieces(self):
+        for same in run(scaled_in_pieces, 4):
+            self.assertEqual(same, [False, True, False])
+
     def test_a_state_that_is_not_told_of_the_scaler_says_what_that_costs(self):
         # So the test above is able to fail.
         for said in run(scaled_plans, 2, ["group:3lc:1:320", "group:low-rank:4"], False, 0):
@@ -374,6 +406,10 @@ class Failures(unittest.TestCase):
     def test_replicas_that_differ_are_told_so(self):
         for said in run(drifted, 2):
             self.assertEqual(said[0], 101)
+            self.assertRegex(said[1], "iteration 101: replicas have different gradients")
+
+    def test_a_report_tells_of_replicas_that_differ(self):
+        for said in run(drifted, 2, 101):
             self.assertRegex(said[1], "iteration 101: replicas have different gradients")
 
     def test_the_first_coded_iteration_is_logged(self):

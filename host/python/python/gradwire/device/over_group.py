@@ -135,7 +135,7 @@ class OverGroup:
                 self._inner.put_parts(mine, values)
             self._values += bucket.n
             self._uncoded_values += bucket.exact_values if uncoded is None else uncoded
-            self._note(bucket, mean, number)
+            self._note(bucket, mean, values, number)
             if last:
                 self._end(number)
 
@@ -153,16 +153,9 @@ class OverGroup:
 
     def begin(self) -> None:
         """Begins an iteration, on the thread of the backward pass."""
+        self._check_replicas()
         self._iteration += 1
         self._since_start += 1
-        if self._compared is not None and (result := self._compared[1]()) is not None:
-            iteration, (most, least) = self._compared[0], result
-            self._compared = None
-            if most != -least:
-                raise Error(
-                    f"iteration {iteration}: replicas have different gradients after the exchange; do all ranks have the same hardware, "
-                    "torch and gradwire, and take the same buckets?"
-                )
         if self._scaler is not None:
             # Not get_scale(), which would wait for the device.
             self._scale = self._scaler.scale(torch.ones((), device=self._device))
@@ -171,6 +164,18 @@ class OverGroup:
         if self._undecided and self._since_start >= _auto.TRIAL:
             self._lane.post(self._next_trial)
             self._undecided = self._since_start < _auto.TRIAL + _auto.GROUP.all
+
+    def _check_replicas(self) -> None:
+        """Raises Error if a comparison has ended, and replicas differ."""
+        if self._compared is None or (result := self._compared[1]()) is None:
+            return
+        iteration, (most, least) = self._compared[0], result
+        self._compared = None
+        if most != -least:
+            raise Error(
+                f"iteration {iteration}: replicas have different gradients after the exchange; do all ranks have the same hardware, "
+                "torch and gradwire, and take the same buckets?"
+            )
 
     def _say(self) -> None:
         """Logs what the first iteration with a codec sent: nobody is to think that a run is compressed if it is not."""
@@ -193,10 +198,11 @@ class OverGroup:
         if self._exchanged:
             self._lane.post(lambda: self._end(self._iteration))
 
-    def _note(self, bucket: Bucket, mean: torch.Tensor, number: int) -> None:
+    def _note(self, bucket: Bucket, mean: torch.Tensor, values: torch.Tensor, number: int) -> None:
         self._exchanged.append(bucket)
         if self._scaler is not None:
-            finite = mean.isfinite().all()
+            # As the scaler sees it: in the gradient's dtype, with the pieces of a host's other ranks.
+            finite = values.isfinite().all()
             self._finite = finite if self._finite is None else self._finite & finite
         if number % COMPARE_EVERY == 1:
             # A NaN may have any bits.
@@ -230,6 +236,7 @@ class OverGroup:
 
     def drain(self) -> None:
         self._lane.drain()
+        self._check_replicas()
 
     def report(self) -> Report:
         self.drain()
