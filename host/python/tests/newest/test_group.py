@@ -194,9 +194,9 @@ def scaled_in_pieces(rank):
         if hook:
             hook.remove()
         kept.append({name: values.clone() for name, values in state.state_dict()["residuals"].items()})
-    same = [
-        before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before) for before, after in zip(kept[2:], kept[3:])
-    ]
+    same = []
+    for before, after in zip(kept[2:], kept[3:]):
+        same.append(before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before))
     state.close()
     return same
 
