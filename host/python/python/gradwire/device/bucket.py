@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import TYPE_CHECKING
 
 import torch
 
 from gradwire.device import low_rank
-from gradwire.device.exchange import Group
+from gradwire.device.codecs import Codec
+from gradwire.device.exchange import Group, kernels
 from gradwire.device.plan import GroupPlan
+
+if TYPE_CHECKING:
+    from gradwire.device.kernels import Kernels
 
 SMALL = 1024
 """Parameters of fewer values are summed as f32: their messages would cost more than their bytes."""
@@ -85,6 +90,8 @@ class Bucket:
         elif not self._holds:
             return self._uncoded(group, plan, values)
         assert self.residual is not None
+        if plan.codec is not None and scale is None and (found := self._kernels(plan.codec, values)) is not None:
+            return self._by_kernels(group, plan.codec, found, values)
         scale = torch.ones((), device=self.device) if scale is None else scale
         gradient = values.to(torch.float32)
         residual = (self.residual.to(torch.float32) if plan.coded else self._folded(group)) * scale
@@ -106,6 +113,28 @@ class Bucket:
         self._holds = plan.coded or self._may_be_unused or self._skips
         if not self._skips:
             self.commit(None)
+        return mean
+
+    def _kernels(self, codec: Codec, values: torch.Tensor) -> Kernels | None:
+        """Returns what exchanges these values: what they lost may be taken over at once, and all parameters have a gradient."""
+        if self._may_be_unused or self._skips or self.exact_values == self.n:
+            return None
+        return kernels(codec, values)
+
+    def _by_kernels(self, group: Group, codec: Codec, by: Kernels, values: torch.Tensor) -> torch.Tensor:
+        """Does what `exchange` does with a codec. The same collectives, in the same order: other ranks may have no kernels."""
+        assert self.residual is not None and self.owned is not None
+        exact = None
+        if self.exact is not None:
+            exact = group.exact_mean(values[self.exact].to(torch.float32) + self.residual[self.exact].to(torch.float32))
+            values.index_fill_(0, self.exact, 0.0)
+            self.residual.index_fill_(0, self.exact, 0.0)
+        mean = group.mean_by_kernels(values, codec, by, self.residual, self.owned)
+        if exact is not None:
+            assert self.exact is not None
+            for each in (mean, values):
+                each.index_copy_(0, self.exact, exact.to(each.dtype))
+        self._holds = True
         return mean
 
     def _coded(

@@ -44,7 +44,8 @@ def _peaks(blocks: torch.Tensor) -> torch.Tensor:
     return torch.where(peaks.isfinite(), peaks, math.nan)
 
 
-def _divided(values: torch.Tensor, by: float) -> torch.Tensor:
+def divided(values: torch.Tensor, by: float) -> torch.Tensor:
+    """Returns the quotient, rounded as IEEE 754 has it."""
     # By a tensor: CUDA divides by a Python number by multiplying with its reciprocal, which rounds
     # otherwise.
     return values / torch.full((), by, dtype=values.dtype, device=values.device)
@@ -66,40 +67,40 @@ class ScaledIntegers:
     def __init__(self, bits: int, block: int) -> None:
         if not 2 <= block <= 1 << 20 or block % 2:
             raise ValueError(f"q{bits}:{block}: expected an even number of values that share a scale, 2 to {1 << 20}")
-        self._bits, self._block = bits, block
+        self.bits, self.block = bits, block
         self._most = 2 ** (bits - 1) - 1
 
     @property
     def name(self) -> str:
-        return f"q{self._bits}:{self._block}"
+        return f"q{self.bits}:{self.block}"
 
     @property
     def unit(self) -> int:
-        return self._block
+        return self.block
 
     def _row(self) -> int:
-        return 4 + self._block * self._bits // 8
+        return 4 + self.block * self.bits // 8
 
     def size(self, n: int) -> int:
-        return n // self._block * self._row()
+        return n // self.block * self._row()
 
     def encode(self, values: torch.Tensor) -> torch.Tensor:
         rows, n = values.shape
-        blocks = values.view(rows, n // self._block, self._block)
+        blocks = values.view(rows, n // self.block, self.block)
         peaks = _peaks(blocks)
-        scales = torch.where(peaks < SMALLEST_PEAK, 0.0, _divided(peaks, self._most))
+        scales = torch.where(peaks < SMALLEST_PEAK, 0.0, divided(peaks, self._most))
         usable = (scales > 0) & blocks.isfinite()
         integers = torch.where(usable, (blocks * scales.reciprocal()).round(), 0.0).to(torch.int8)
-        if self._bits == 4:
+        if self.bits == 4:
             low, high = integers.chunk(2, -1)
             integers = (low & 15) | (high << 4)
         return torch.cat((_as_bytes(scales), integers.view(torch.uint8)), -1).view(rows, -1)
 
     def decode(self, messages: torch.Tensor, n: int) -> torch.Tensor:
         rows = len(messages)
-        blocks = messages.view(rows, n // self._block, self._row())
+        blocks = messages.view(rows, n // self.block, self._row())
         scales, integers = _as_floats(blocks[..., :4]), blocks[..., 4:].contiguous().view(torch.int8)
-        if self._bits == 4:
+        if self.bits == 4:
             integers = torch.cat(((integers << 4) >> 4, integers >> 4), -1)
         return (integers.to(torch.float32) * scales).view(rows, n)
 
@@ -115,27 +116,27 @@ class ThreeValues:
             raise ValueError(f"3lc:{multiplier:g}:{block}: expected a multiplier of 1 or more, below 2")
         if not 1 <= block <= 1 << 20:
             raise ValueError(f"3lc:{multiplier:g}:{block}: expected 1 to {1 << 20} values that share a scale")
-        self._multiplier, self._block = multiplier, block
+        self.multiplier, self.block = multiplier, block
         self._unit = math.lcm(block, GROUP)
 
     @property
     def name(self) -> str:
-        return f"3lc:{self._multiplier:g}:{self._block}"
+        return f"3lc:{self.multiplier:g}:{self.block}"
 
     @property
     def unit(self) -> int:
         return self._unit
 
     def size(self, n: int) -> int:
-        return n // self._block * 4 + 4 + n // 5
+        return n // self.block * 4 + 4 + n // 5
 
     def encode(self, values: torch.Tensor) -> torch.Tensor:
         rows, n = values.shape
-        blocks = values.view(rows, n // self._block, self._block)
-        multiplier = torch.full((), self._multiplier, dtype=torch.float32, device=values.device)
+        blocks = values.view(rows, n // self.block, self.block)
+        multiplier = torch.full((), self.multiplier, dtype=torch.float32, device=values.device)
         peaks = _peaks(blocks)
         scales = (peaks * multiplier).clamp(max=torch.finfo(torch.float32).max)
-        far = (blocks.abs() >= _divided(scales, 2.0)) & (scales > 0)
+        far = (blocks.abs() >= divided(scales, 2.0)) & (scales > 0)
         digits = torch.where(far, blocks.sign(), 0.0).to(torch.int32).view(rows, n // GROUP, 5, GROUP // 5) + 1
         coded = digits[:, :, 0]
         for plane in range(1, 5):
@@ -144,12 +145,12 @@ class ThreeValues:
         return torch.cat((_as_bytes(scales.view(rows, -1)), length, coded.to(torch.uint8).view(rows, -1)), -1)
 
     def decode(self, messages: torch.Tensor, n: int) -> torch.Tensor:
-        rows, scales_end = len(messages), n // self._block * 4
+        rows, scales_end = len(messages), n // self.block * 4
         scales = _as_floats(messages[:, :scales_end]).view(rows, -1, 1)
         coded = messages[:, scales_end + 4 :].view(rows, n // GROUP, 1, GROUP // 5).to(torch.int32)
         planes = [coded.div(power, rounding_mode="floor") % 3 for power in (81, 27, 9, 3, 1)]
         digits = torch.cat(planes, 2).to(torch.float32) - 1
-        return (digits.view(rows, -1, self._block) * scales).view(rows, n)
+        return (digits.view(rows, -1, self.block) * scales).view(rows, n)
 
 
 def codec(name: str) -> Codec | None:

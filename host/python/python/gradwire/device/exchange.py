@@ -7,13 +7,19 @@ ranks decode the same bytes, one multiplication a value, so all get the same bit
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+import os
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 
-from gradwire.device.codecs import Codec
+from gradwire.device.codecs import Codec, divided
+
+if TYPE_CHECKING:
+    from gradwire.device.kernels import Kernels
 
 
 @dataclasses.dataclass
@@ -26,6 +32,22 @@ class Mean:
     """The given values minus what this rank's messages say, f32 `[n]`; 0 where that is not finite."""
     lost_of_owned: torch.Tensor
     """The mean of the part that this rank owns, minus what its message says, f32 `[part]`; likewise."""
+
+
+def kernels(codec: Codec, values: torch.Tensor) -> Kernels | None:
+    """Returns what does the work of torch operations on such a gradient; None on the CPU, without Triton, and with GRADWIRE_KERNELS=0."""
+    if values.device.type == "cpu" or os.environ.get("GRADWIRE_KERNELS") == "0":
+        return None
+    return _found()(codec, values)
+
+
+@functools.cache
+def _found() -> Callable[[Codec, torch.Tensor], Kernels | None]:
+    try:
+        from gradwire.device.kernels import kernels
+    except ImportError:
+        return lambda codec, values: None
+    return kernels
 
 
 class Group:
@@ -55,15 +77,24 @@ class Group:
         padded = torch.nn.functional.pad(values, (0, self.ranks * part - n)).view(self.ranks, part)
         messages = codec.encode(padded)
         lost = _finite(padded - codec.decode(messages, part)).view(-1)[:n]
-        total = self._sum_of_part(messages, codec, part) / self.ranks
+        total = divided(self._sum_of_part(messages, codec, part), self.ranks)
         if feedback is not None:
             total += feedback(total[0])
         message = codec.encode(total)
-        gathered = torch.empty_like(messages)
-        # Flat: gloo takes no other shape.
-        dist.all_gather_into_tensor(gathered.view(-1), message.view(-1), group=self.group)
-        self.sent_bytes += (self.ranks - 1) * codec.size(part)
+        gathered = self._to_all(message)
         return Mean(codec.decode(gathered, part).view(-1)[:n], lost, _finite(total - codec.decode(message, part)).view(-1))
+
+    def mean_by_kernels(
+        self, values: torch.Tensor, codec: Codec, by: Kernels, residual: torch.Tensor, residual_of_owned: torch.Tensor
+    ) -> torch.Tensor:
+        """Replaces `values` by the mean of all ranks' values and residuals, and residuals by what is lost: `mean` and its feedback in three kernels.
+
+        Returns the mean in f32: `values` itself, if that is its dtype.
+        """
+        part = self.part(len(values), codec.unit)
+        messages = by.encode(values, residual, self.ranks, part)
+        message = by.encode_mean(self._to_owners(messages), residual_of_owned)
+        return by.decode(self._to_all(message), part, values)
 
     def sum_of_part(self, values: torch.Tensor, codec: Codec) -> torch.Tensor:
         """Returns the sum of all ranks' values of this rank's part, f32 `[n]`, of f32 `[ranks, n]`, by messages of the codec."""
@@ -74,14 +105,27 @@ class Group:
 
     def _sum_of_part(self, messages: torch.Tensor, codec: Codec, part: int) -> torch.Tensor:
         """Brings each rank its message, and returns the sum of what they say, f32 `[1, part]`."""
-        received = torch.empty_like(messages)
-        dist.all_to_all_single(received, messages, group=self.group)
-        self.sent_bytes += (self.ranks - 1) * codec.size(part)
+        received = self._to_owners(messages)
         # Message after message: all at once would take as much memory again as the tensor.
         total = codec.decode(received[:1], part)
         for rank in range(1, self.ranks):
             total += codec.decode(received[rank : rank + 1], part)
         return total
+
+    def _to_owners(self, messages: torch.Tensor) -> torch.Tensor:
+        """Sends each rank its row, and returns the rows for this one."""
+        received = torch.empty_like(messages)
+        dist.all_to_all_single(received, messages, group=self.group)
+        self.sent_bytes += (self.ranks - 1) * messages.shape[1]
+        return received
+
+    def _to_all(self, message: torch.Tensor) -> torch.Tensor:
+        """Sends a row to all ranks, and returns theirs."""
+        gathered = message.new_empty(self.ranks, message.shape[1])
+        # Flat: gloo takes no other shape.
+        dist.all_gather_into_tensor(gathered.view(-1), message.view(-1), group=self.group)
+        self.sent_bytes += (self.ranks - 1) * message.shape[1]
+        return gathered
 
     def exact_mean(self, values: torch.Tensor) -> torch.Tensor:
         """Replaces the values by the mean of all ranks' values, as DDP without a hook makes it, and returns them."""
