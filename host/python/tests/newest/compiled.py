@@ -11,10 +11,18 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 TARGETS = {"sm_80": GPUTarget("cuda", 80, 32), "sm_90": GPUTarget("cuda", 90, 32), "gfx942": GPUTarget("hip", "gfx942", 64)}
+# What is compiled of a kernel: its name in `steps`, and constants beside those of all.
+VARIANTS = {
+    "encode": ("encode", {"USED": False}),
+    "encode what is used": ("encode", {"USED": True}),
+    "encode_mean": ("encode_mean", {"ENCODE": True}),
+    "mean": ("encode_mean", {"ENCODE": False}),
+    "decode": ("decode", {}),
+}
 NAMES = ("q8:256", "q4:256", "3lc:1:320")
 TYPES = {
     **dict.fromkeys(("gradient", "residual", "values"), "*bf16"),
-    **dict.fromkeys(("messages", "received"), "*u8"),
+    **dict.fromkeys(("messages", "received", "used"), "*u8"),
     **dict.fromkeys(("words", "received_words"), "*i32"),
     "mean": "*fp32",
 }
@@ -35,12 +43,12 @@ def main():
     kernels.DEVICES = ("cpu",)
     for name in NAMES:
         found = kernels.kernels(codecs.codec(name), torch.empty(0))
-        for step, kernel in found.steps.items():
+        for step, (kernel, more) in VARIANTS.items():
             for gpu, target in TARGETS.items():
                 for options in (kernels.OPTIONS, {"enable_fp_fusion": True}):
-                    if options != kernels.OPTIONS and (gpu == "sm_90" or step == "decode"):
+                    if options != kernels.OPTIONS and (gpu == "sm_90" or step not in ("encode", "encode_mean")):
                         continue
-                    code = compiled(kernel, found.constants, target, **options)
+                    code = compiled(found.steps[kernel], found.constants | more, target, **options)
                     instructions = re.findall(r"^\s*(?:@\S+\s+)?([a-z]\w*(?:\.\w+(?:::\w+)?)*)", code, re.M)
                     modes = re.findall(r"\.amdhsa_float_denorm_mode_32 (\d)", code)
                     print(json.dumps([name, step, gpu, options != kernels.OPTIONS, collections.Counter(instructions), modes]))

@@ -47,6 +47,9 @@ def blocks_of(block, most, generator):
     ties = torch.arange(block) % (2 * most) - (most - 0.5)
     ties[0] = most
     tiny = torch.arange(block, dtype=torch.int32).view(torch.float32)
+    # Half of its peak is 0, as most of its values.
+    least = torch.zeros(block)
+    least[0] = 2.0**-149
     peak, far = normal() * 2.0**-103, normal()
     peak[1], far[0] = 2.0**-100, torch.finfo(torch.float32).max
     below = peak.clone()
@@ -55,7 +58,7 @@ def blocks_of(block, most, generator):
     inf[block - 1], minus[block // 2], nan[1], nan[2] = float("inf"), -float("inf"), float("nan"), float("inf")
     subnormal[0] = 1e-42
     wide = normal() * torch.logspace(-12, 3, block)
-    return torch.stack([normal(), torch.zeros(block), ties, ties * 2.0**-90, tiny, peak, below, far, inf, minus, nan, signed, subnormal, wide])
+    return torch.stack([normal(), torch.zeros(block), ties, ties * 2.0**-90, tiny, least, peak, below, far, inf, minus, nan, signed, subnormal, wide])
 
 
 def values_for(codec, seed):
@@ -104,6 +107,19 @@ class Interpreted(Case):
             lost = finite(padded - codec.decode(expected, part)).view(-1)[:n].to(held)
             self.assert_same(kernels.kernels(codec, gradient).encode(gradient, residual, rows, part), expected, case)
             self.assert_same(residual, lost, case)
+            # Parameters of a third each.
+            third, residual = n // 3, values_for(codec, 4).to(held)
+            residual = finite(residual)
+            before = residual.to(torch.float32)
+            used = torch.cat([torch.full((length,), flag) for length, flag in ((third, True), (third, False), (n - 2 * third, True))])
+            gradient = torch.where(used, gradient, 0.0)
+            total = gradient.to(torch.float32) + torch.where(used, before, 0.0)
+            padded = torch.nn.functional.pad(total, (0, rows * part - n)).view(rows, part)
+            expected = codec.encode(padded)
+            unused = finite(padded - codec.decode(expected, part)).view(-1)[:n]
+            unused = torch.where(used, unused, before + unused).to(held)
+            self.assert_same(kernels.kernels(codec, gradient).encode(gradient, residual, rows, part, used), expected, case)
+            self.assert_same(residual, unused, case)
             seen["lost"] += (lost != 0).sum().item()
             seen["subnormal"] += ((lost != 0) & (lost.abs() < 2.0**-126)).sum().item()
         self.assertGreater(min(seen.values()), 1000, seen)
@@ -119,7 +135,9 @@ class Interpreted(Case):
             total = codec.decode(received[:1], part)
             for rank in range(1, ranks):
                 total += codec.decode(received[rank : rank + 1], part)
-            total = codecs.divided(total, ranks) + residual.to(torch.float32)
+            total = codecs.divided(total, ranks)
+            self.assert_same(kernels.kernels(codec, values[0]).mean(received, part), total[0], case)
+            total += residual.to(torch.float32)
             expected = codec.encode(total)
             lost = finite(total - codec.decode(expected, part))[0].to(held)
             self.assert_same(kernels.kernels(codec, values[0]).encode_mean(received, residual), expected, case)
@@ -187,6 +205,11 @@ def instructions():
     return {tuple(key): (found, modes) for *key, found, modes in map(json.loads, done.stdout.splitlines())}
 
 
+def divides(name, step):
+    """By the number of ranks, or for a scale, which 3lc does not."""
+    return "mean" in step or ("encode" in step and name != "3lc:1:320")
+
+
 class Compiled(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -197,7 +220,7 @@ class Compiled(unittest.TestCase):
 
     def test_every_kernel_compiles_for_every_gpu(self):
         exact = {key[:3] for key in self.found if not key[3]}
-        steps = ("encode", "encode_mean", "decode")
+        steps = ("encode", "encode what is used", "encode_mean", "mean", "decode")
         self.assertEqual(exact, set(itertools.product(("q8:256", "q4:256", "3lc:1:320"), steps, ("sm_80", "sm_90", "gfx942"))))
 
     def test_nvidia_fuses_nothing_and_keeps_subnormals(self):
@@ -209,8 +232,7 @@ class Compiled(unittest.TestCase):
             self.assertEqual(self.number(key, "fma.", "mad.rn", "mad.f32") > 0, fused, key)
             self.assertGreater(self.number(key, "mul.rn.f32", "fma.rn.f32"), 0, key)
             self.assertEqual([each for each in self.found[key][0] if ".ftz" in each or ".approx" in each or ".full" in each], [], key)
-            # 3lc has a division by the number of ranks alone.
-            self.assertEqual(self.number(key, "div.rn.f32") > 0, step == "encode_mean" or (step == "encode" and name != "3lc:1:320"), key)
+            self.assertEqual(self.number(key, "div.rn.f32") > 0, divides(name, step), key)
 
     def test_amd_fuses_in_divisions_alone_and_keeps_subnormals(self):
         for key in self.found:
@@ -219,7 +241,7 @@ class Compiled(unittest.TestCase):
                 continue
             # A division ends with v_div_fixup, and has five before.
             divisions = self.number(key, "v_div_fixup_f32")
-            self.assertEqual(divisions > 0, step == "encode_mean" or (step == "encode" and name != "3lc:1:320"), key)
+            self.assertEqual(divisions > 0, divides(name, step), key)
             others = self.number(key, "v_fma_", "v_fmac_", "v_mac_", "v_mad_f", "v_pk_fma", "v_dot") - 5 * divisions
             self.assertEqual(others > 0, fused, (key, others))
             self.assertGreaterEqual(others, 0, key)
@@ -227,19 +249,26 @@ class Compiled(unittest.TestCase):
 
 
 SIZES = ((90, 64), (90,), (70, 90), (70,), (1500,))
-N = sum(torch.Size(size).numel() for size in SIZES)
+LENS = [torch.Size(size).numel() for size in SIZES]
+N = sum(LENS)
 
 
 def exchanged(rank, plan, dtype, by_kernels, options, scale=None):
     """What each of three iterations leaves at this rank, as bytes, and how often kernels were asked."""
     said, made = [], Bucket(Layout(tuple("abcde"), SIZES), torch.empty(N, dtype=dtype), **options)
+    # Also parameters without a codec may come with something.
+    made.take({name: torch.linspace(-1, 1, length) for name, length in zip("abcde", LENS)}, {})
     group, plan = Group(None), group_plan(plan)
     asked = mock.Mock(side_effect=kernels.kernels if rank in by_kernels else lambda *_: None)
     with mock.patch.object(bucket, "kernels", asked):
         for iteration in range(3):
             values = torch.randn(N, generator=torch.Generator().manual_seed(10 * iteration + rank)).to(dtype)
+            if options["may_be_unused"] and iteration:
+                # At one rank, then at both, a parameter that is coded and one that is not.
+                for part in values.split(LENS)[iteration + rank : 4]:
+                    part.zero_()
             if (rank, iteration) == (1, 1):
-                values[7000] = float("nan")
+                values[100] = float("nan")
             mean = made.exchange(group, plan, values, scale)
             assert len(set(gathered(finite(mean).numpy().tobytes()))) == 1, "replicas differ"
             left = (values, mean, made.residual, made.owned, *made.saved(group)[0].values())
@@ -247,10 +276,10 @@ def exchanged(rank, plan, dtype, by_kernels, options, scale=None):
     return said, asked.call_count
 
 
-def by_kernels_and_not(rank, plans):
+def by_kernels_and_not(rank, cases):
+    """By torch operations at all ranks, and by kernels at rank 1."""
     kernels.DEVICES = ("cpu",)
-    # Also if only one rank has kernels.
-    return {(plan, dtype): [exchanged(rank, plan, dtype, by_kernels, SERVED) for by_kernels in ((), (0, 1), (1,))] for plan, dtype in plans}
+    return {case: [exchanged(rank, *case[:2], by, {**SERVED, "may_be_unused": case[2]}) for by in ((), (1,))] for case in cases}
 
 
 def asked(rank, cases):
@@ -262,18 +291,17 @@ SERVED = {"may_be_unused": False, "skips": False}
 
 class Buckets(unittest.TestCase):
     def test_a_bucket_by_kernels_is_one_by_torch_operations(self):
-        plans = [("q8", torch.float32), ("q8", torch.bfloat16), ("q4:64", torch.float16), ("3lc:1:320", torch.bfloat16)]
-        for said in run(by_kernels_and_not, 2, plans):
-            for case, (expected, *others) in said.items():
-                self.assertGreater(expected[0][1][-2], 0, "the NaN")
-                for found, count in others:
-                    self.assertEqual(count, 3)
-                    self.assertTrue(found == expected[0], case)
+        cases = [("q8", torch.float32, False), ("q8", torch.bfloat16, True), ("q4:64", torch.float16, True), ("3lc:1:320", torch.bfloat16, False)]
+        for said in run(by_kernels_and_not, 2, cases):
+            for case, ((expected, _), (found, count)) in said.items():
+                self.assertGreater(expected[1][-2], 0, "the NaN")
+                self.assertEqual(count, 3)
+                self.assertTrue(found == expected, case)
 
     def test_what_kernels_do_not_serve_is_left_to_torch(self):
-        cases = [({**SERVED, "may_be_unused": True},), ({**SERVED, "skips": True},), (SERVED, torch.full((), 2.0)), (SERVED,)]
+        cases = [({**SERVED, "skips": True},), (SERVED, torch.full((), 2.0)), (SERVED,)]
         for said in run(asked, 2, cases):
-            self.assertEqual(said, [0, 0, 0, 3])
+            self.assertEqual(said, [0, 0, 3])
         values = torch.zeros(10)
         for name in ("q8:2", "q8:8196", "q4:4", "q4:16388", "3lc:1:32", "3lc:1:100", "3lc:1:4096"):
             self.assertIsNone(kernels.kernels(codecs.codec(name), values), name)

@@ -116,20 +116,23 @@ class Bucket:
         return mean
 
     def _kernels(self, codec: Codec, values: torch.Tensor) -> Kernels | None:
-        """Returns what exchanges these values: what they lost may be taken over at once, and all parameters have a gradient."""
-        if self._may_be_unused or self._skips or self.exact_values == self.n:
+        """Returns what exchanges these values, if what they lost may be taken over at once."""
+        if self._skips or self.exact_values == self.n:
             return None
         return kernels(codec, values)
 
     def _by_kernels(self, group: Group, codec: Codec, by: Kernels, values: torch.Tensor) -> torch.Tensor:
         """Does what `exchange` does with a codec. The same collectives, in the same order: other ranks may have no kernels."""
         assert self.residual is not None and self.owned is not None
+        used = self._used(values, self.lens) if self._may_be_unused else None
         exact = None
         if self.exact is not None:
-            exact = group.exact_mean(values[self.exact].to(torch.float32) + self.residual[self.exact].to(torch.float32))
+            held = self.residual[self.exact]
+            waits = torch.zeros_like(held) if used is None else torch.where(used[self.exact], 0.0, held)
+            exact = group.exact_mean(values[self.exact].to(torch.float32) + (held - waits).to(torch.float32))
             values.index_fill_(0, self.exact, 0.0)
-            self.residual.index_fill_(0, self.exact, 0.0)
-        mean = group.mean_by_kernels(values, codec, by, self.residual, self.owned)
+            self.residual.index_copy_(0, self.exact, waits)
+        mean = group.mean_by_kernels(values, codec, by, self.residual, self.owned, used, lambda part: self._used(part, self._owned_lens))
         if exact is not None:
             assert self.exact is not None
             for each in (mean, values):
@@ -160,7 +163,8 @@ class Bucket:
                 return torch.where(used, before * scale, 0.0)
 
             coded = group.mean(total, plan.codec, feedback)
-            mean, lost, owned = coded.values, coded.lost, torch.where(used, coded.lost_of_owned / scale, before)
+            lost_of_owned = coded.lost_of_owned / scale
+            mean, lost, owned = coded.values, coded.lost, torch.where(used, lost_of_owned, before + lost_of_owned)
         else:
             assert self.factors is not None
             mean, lost, factors = self.factors.mean(group, total)

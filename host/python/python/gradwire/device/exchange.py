@@ -85,15 +85,27 @@ class Group:
         return Mean(codec.decode(gathered, part).view(-1)[:n], lost, _finite(total - codec.decode(message, part)).view(-1))
 
     def mean_by_kernels(
-        self, values: torch.Tensor, codec: Codec, by: Kernels, residual: torch.Tensor, residual_of_owned: torch.Tensor
+        self,
+        values: torch.Tensor,
+        codec: Codec,
+        by: Kernels,
+        residual: torch.Tensor,
+        residual_of_owned: torch.Tensor,
+        used: torch.Tensor | None,
+        used_of_owned: Callable[[torch.Tensor], torch.Tensor],
     ) -> torch.Tensor:
-        """Replaces `values` by the mean of all ranks' values and residuals, and residuals by what is lost: `mean` and its feedback in three kernels.
+        """Replaces `values` by the mean of all ranks' values and residuals, and residuals by what is lost: `mean` and its feedback by kernels.
 
+        Residuals of values that are not `used` wait, if there is such; `used_of_owned` says it of the mean of this rank's part.
         Returns the mean in f32: `values` itself, if that is its dtype.
         """
         part = self.part(len(values), codec.unit)
-        messages = by.encode(values, residual, self.ranks, part)
-        message = by.encode_mean(self._to_owners(messages), residual_of_owned)
+        received = self._to_owners(by.encode(values, residual, self.ranks, part, used))
+        if used is None:
+            message = by.encode_mean(received, residual_of_owned)
+        else:
+            total = by.mean(received, part)
+            message = by.encode(total, residual_of_owned, 1, part, used_of_owned(total))
         return by.decode(self._to_all(message), part, values)
 
     def sum_of_part(self, values: torch.Tensor, codec: Codec) -> torch.Tensor:

@@ -4,9 +4,9 @@
 collectives are the same. Three kernels load and store, for an all-reduce of bfloat16 over 8 ranks, bytes a value: q8:256: 15.7,
 q4:256: 14.1, 3lc:1:320: 13.3.
 
-Torch operations stay for: the CPU and XPU; a `scale`, steps that may be skipped, and parameters that may be unused; low-rank, and FSDP's
-coded reduce-scatter; q8 whose block is no multiple of 4 or above 8192; q4, of 8 or above 16384; 3lc whose block is no multiple of 64, or
-with a unit above 10240; gradients of 2^29 values or more. GRADWIRE_KERNELS=0 in the environment keeps them for everything.
+Torch operations stay for: the CPU and XPU; a `scale`, and steps that may be skipped; low-rank, and FSDP's coded reduce-scatter; q8
+whose block is no multiple of 4 or above 8192; q4, of 8 or above 16384; 3lc whose block is no multiple of 64, or with a unit above
+10240; gradients of 2^29 values or more. GRADWIRE_KERNELS=0 in the environment keeps them for everything.
 """
 
 # Triton's decorator has no type.
@@ -42,10 +42,10 @@ OPTIONS = {"enable_fp_fusion": False}
 class Kernels(Protocol):
     """A codec's kernels. Each call is one launch, and waits for nothing."""
 
-    def encode(self, gradient: torch.Tensor, residual: torch.Tensor, rows: int, part: int) -> torch.Tensor:
+    def encode(self, gradient: torch.Tensor, residual: torch.Tensor, rows: int, part: int, used: torch.Tensor | None = None) -> torch.Tensor:
         """Returns messages uint8 `[rows, size(part)]` of gradient plus residual, both `[n]`, padded with zeros.
 
-        The residual becomes what they lost: 0 where that is not finite.
+        The residual becomes what they lost: 0 where that is not finite. Where `used`, bool `[n]`, is not, the residual waits.
         """
 
     def encode_mean(self, received: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
@@ -53,6 +53,9 @@ class Kernels(Protocol):
 
         The residual becomes what the message lost, likewise.
         """
+
+    def mean(self, received: torch.Tensor, part: int) -> torch.Tensor:
+        """Returns the mean of what `received` says, f32 `[part]`."""
 
     def decode(self, messages: torch.Tensor, part: int, values: torch.Tensor) -> torch.Tensor:
         """Replaces `values`, `[n]`, by what messages uint8 `[rows, size(part)]` say, and returns it in f32: `values`, if that is their dtype."""
@@ -84,18 +87,28 @@ class IntegerKernels:
         self.steps = {"encode": _encode_integers, "encode_mean": _encode_mean_of_integers, "decode": _decode_integers}
         self.constants = {"BITS": codec.bits, "BLOCK": codec.block, "ROWS": rows, "WIDTH": width, "num_warps": 8 if rows * width >= 4096 else 4}
 
-    def encode(self, gradient: torch.Tensor, residual: torch.Tensor, rows: int, part: int) -> torch.Tensor:
+    def encode(self, gradient: torch.Tensor, residual: torch.Tensor, rows: int, part: int, used: torch.Tensor | None = None) -> torch.Tensor:
         messages = torch.empty(rows, self._codec.size(part), dtype=torch.uint8, device=gradient.device)
         blocks = rows * part // self._codec.block
-        self._launch("encode", blocks, gradient, residual, messages, messages.view(torch.int32), len(gradient), blocks)
+        # Without, any pointer will do.
+        flags = messages if used is None else used.view(torch.uint8)
+        arguments = (gradient, residual, flags, messages, messages.view(torch.int32), len(gradient), blocks)
+        self._launch("encode", blocks, *arguments, USED=used is not None)
         return messages
 
     def encode_mean(self, received: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
         message = torch.empty_like(received[:1])
         blocks = len(residual) // self._codec.block
         words = received.view(torch.int32)
-        self._launch("encode_mean", blocks, received, words, residual, message, message.view(torch.int32), len(received), blocks)
+        arguments = (received, words, residual, message, message.view(torch.int32), len(received), blocks)
+        self._launch("encode_mean", blocks, *arguments, ENCODE=True)
         return message
+
+    def mean(self, received: torch.Tensor, part: int) -> torch.Tensor:
+        mean = torch.empty(part, device=received.device)
+        blocks, words = part // self._codec.block, received.view(torch.int32)
+        self._launch("encode_mean", blocks, received, words, mean, received, words, len(received), blocks, ENCODE=False)
+        return mean
 
     def decode(self, messages: torch.Tensor, part: int, values: torch.Tensor) -> torch.Tensor:
         mean = values if values.dtype == torch.float32 else torch.empty_like(values, dtype=torch.float32)
@@ -103,8 +116,8 @@ class IntegerKernels:
         self._launch("decode", blocks, messages, messages.view(torch.int32), values, mean, len(values), blocks)
         return mean
 
-    def _launch(self, step: str, blocks: int, *arguments: Any) -> None:
-        _launch(self.steps[step], (triton.cdiv(blocks, self._rows),), *arguments, **self.constants)
+    def _launch(self, step: str, blocks: int, *arguments: Any, **constants: bool) -> None:
+        _launch(self.steps[step], (triton.cdiv(blocks, self._rows),), *arguments, **self.constants, **constants)
 
 
 class ThreeValueKernels:
@@ -125,24 +138,33 @@ class ThreeValueKernels:
             "num_warps": 8 if width > 8 else 4,
         }
 
-    def encode(self, gradient: torch.Tensor, residual: torch.Tensor, rows: int, part: int) -> torch.Tensor:
+    def encode(self, gradient: torch.Tensor, residual: torch.Tensor, rows: int, part: int, used: torch.Tensor | None = None) -> torch.Tensor:
         messages = torch.empty(rows, self._codec.size(part), dtype=torch.uint8, device=gradient.device)
-        self._launch("encode", rows, part, gradient, residual, messages, messages.view(torch.int32), len(gradient), part)
+        flags = messages if used is None else used.view(torch.uint8)
+        arguments = (gradient, residual, flags, messages, messages.view(torch.int32), len(gradient), part)
+        self._launch("encode", rows, part, *arguments, USED=used is not None)
         return messages
 
     def encode_mean(self, received: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
         message, part = torch.empty_like(received[:1]), len(residual)
         words = received.view(torch.int32)
-        self._launch("encode_mean", 1, part, received, words, residual, message, message.view(torch.int32), len(received), part)
+        arguments = (received, words, residual, message, message.view(torch.int32), len(received), part)
+        self._launch("encode_mean", 1, part, *arguments, ENCODE=True)
         return message
+
+    def mean(self, received: torch.Tensor, part: int) -> torch.Tensor:
+        mean, words = torch.empty(part, device=received.device), received.view(torch.int32)
+        self._launch("encode_mean", 1, part, received, words, mean, received, words, len(received), part, ENCODE=False)
+        return mean
 
     def decode(self, messages: torch.Tensor, part: int, values: torch.Tensor) -> torch.Tensor:
         mean = values if values.dtype == torch.float32 else torch.empty_like(values, dtype=torch.float32)
         self._launch("decode", len(messages), part, messages, messages.view(torch.int32), values, mean, len(values), part)
         return mean
 
-    def _launch(self, step: str, rows: int, part: int, *arguments: Any) -> None:
-        _launch(self.steps[step], (triton.cdiv(part // self._codec.unit, self._units), rows), *arguments, **self.constants)
+    def _launch(self, step: str, rows: int, part: int, *arguments: Any, **constants: bool) -> None:
+        programs = triton.cdiv(part // self._codec.unit, self._units), rows
+        _launch(self.steps[step], programs, *arguments, **self.constants, **constants)
 
 
 def _launch(kernel: Any, programs: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
@@ -163,9 +185,16 @@ def _magnitudes(values: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def _total(gradient: tl.tensor, residual: tl.tensor, at: tl.tensor, inside: tl.tensor) -> tl.tensor:
-    total = tl.load(gradient + at, mask=inside, other=0.0).to(tl.float32)
-    return total + tl.load(residual + at, mask=inside, other=0.0).to(tl.float32)
+def _held(residual: tl.tensor, at: tl.tensor, inside: tl.tensor) -> tl.tensor:
+    return tl.load(residual + at, mask=inside, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _total(gradient: tl.tensor, residual: tl.tensor, used: tl.tensor, at: tl.tensor, inside: tl.tensor, USED: tl.constexpr) -> tl.tensor:
+    held = _held(residual, at, inside)
+    if USED:
+        held = tl.where(tl.load(used + at, mask=inside, other=0) != 0, held, 0.0)
+    return tl.load(gradient + at, mask=inside, other=0.0).to(tl.float32) + held
 
 
 @triton.jit
@@ -182,9 +211,14 @@ def _put(to: tl.tensor, at: tl.tensor, values: tl.tensor, inside: tl.tensor) -> 
 
 
 @triton.jit
-def _put_lost(residual: tl.tensor, at: tl.tensor, values: tl.tensor, decoded: tl.tensor, inside: tl.tensor) -> None:
+def _put_lost(
+    residual: tl.tensor, used: tl.tensor, at: tl.tensor, values: tl.tensor, decoded: tl.tensor, inside: tl.tensor, USED: tl.constexpr
+) -> None:
     lost = values - decoded
-    _put(residual, at, tl.where(_magnitudes(lost) < INFINITE, lost, 0.0), inside)
+    lost = tl.where(_magnitudes(lost) < INFINITE, lost, 0.0)
+    if USED:
+        lost = tl.where(tl.load(used + at, mask=inside, other=0) != 0, lost, _held(residual, at, inside) + lost)
+    _put(residual, at, lost, inside)
 
 
 @triton.jit
@@ -212,6 +246,7 @@ def _put_integers(
     first: tl.tensor,
     second: tl.tensor,
     residual: tl.tensor,
+    used: tl.tensor,
     at: tl.tensor,
     inside: tl.tensor,
     inside_second: tl.tensor,
@@ -222,6 +257,7 @@ def _put_integers(
     there: tl.tensor,
     BITS: tl.constexpr,
     BLOCK: tl.constexpr,
+    USED: tl.constexpr,
 ) -> None:
     """Stores blocks: their scales, integers, and what these lost. `second` is of the upper bits, if there are any."""
     SIZE: tl.constexpr = 4 + BLOCK * BITS // 8
@@ -234,11 +270,11 @@ def _put_integers(
     scale = _or_nan(tl.where(peak < SMALLEST_PEAK, 0.0, tl.div_rn(peak, MOST)), bits)
     tl.store(words + block * (SIZE // 4), _bits(scale), mask=there)
     integers = _integers(first, scale)
-    _put_lost(residual, at, first, integers * scale, inside)
+    _put_lost(residual, used, at, first, integers * scale, inside, USED)
     coded = integers.to(tl.int32)
     if BITS == 4:
         integers = _integers(second, scale)
-        _put_lost(residual, at + BLOCK // 2, second, integers * scale, inside_second)
+        _put_lost(residual, used, at + BLOCK // 2, second, integers * scale, inside_second, USED)
         coded = (coded & 15) | ((integers.to(tl.int32) & 15) << 4)
     tl.store(messages + (block * SIZE + 4 + column), (coded & 255).to(tl.uint8), mask=there & (column < SIZE - 4))
 
@@ -263,6 +299,7 @@ def _get_integers(
 def _encode_integers(
     gradient: tl.tensor,
     residual: tl.tensor,
+    used: tl.tensor,
     messages: tl.tensor,
     words: tl.tensor,
     n: tl.tensor,
@@ -271,6 +308,7 @@ def _encode_integers(
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
+    USED: tl.constexpr,
 ) -> None:
     block, column = _tile(ROWS, WIDTH)
     there = block < blocks
@@ -278,11 +316,11 @@ def _encode_integers(
     part = there & (column < BLOCK * BITS // 8)
     inside = part & (at < n)
     inside_second = part & (at + BLOCK // 2 < n)
-    first = _total(gradient, residual, at, inside)
+    first = _total(gradient, residual, used, at, inside, USED)
     second = first
     if BITS == 4:
-        second = _total(gradient, residual, at + BLOCK // 2, inside_second)
-    _put_integers(first, second, residual, at, inside, inside_second, messages, words, block, column, there, BITS, BLOCK)
+        second = _total(gradient, residual, used, at + BLOCK // 2, inside_second, USED)
+    _put_integers(first, second, residual, used, at, inside, inside_second, messages, words, block, column, there, BITS, BLOCK, USED)
 
 
 @triton.jit(do_not_specialize=["ranks"])
@@ -298,6 +336,7 @@ def _encode_mean_of_integers(
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
+    ENCODE: tl.constexpr,
 ) -> None:
     SIZE: tl.constexpr = 4 + BLOCK * BITS // 8
     block, column = _tile(ROWS, WIDTH)
@@ -312,10 +351,16 @@ def _encode_mean_of_integers(
     at = block * BLOCK + column
     inside = there & (column < SIZE - 4)
     by = ranks.to(tl.float32)
-    first = tl.div_rn(first, by) + tl.load(residual + at, mask=inside, other=0.0).to(tl.float32)
-    if BITS == 4:
-        second = tl.div_rn(second, by) + tl.load(residual + at + BLOCK // 2, mask=inside, other=0.0).to(tl.float32)
-    _put_integers(first, second, residual, at, inside, inside, messages, words, block, column, there, BITS, BLOCK)
+    first, second = tl.div_rn(first, by), tl.div_rn(second, by)
+    if ENCODE:
+        first += _held(residual, at, inside)
+        if BITS == 4:
+            second += _held(residual, at + BLOCK // 2, inside)
+        _put_integers(first, second, residual, residual, at, inside, inside, messages, words, block, column, there, BITS, BLOCK, False)
+    else:
+        _put(residual, at, first, inside)
+        if BITS == 4:
+            _put(residual, at + BLOCK // 2, second, inside)
 
 
 @triton.jit
@@ -381,6 +426,7 @@ def _put_three(
     d: tl.tensor,
     e: tl.tensor,
     residual: tl.tensor,
+    used: tl.tensor,
     first: tl.tensor,
     n: tl.tensor,
     messages: tl.tensor,
@@ -393,6 +439,7 @@ def _put_three(
     MULTIPLIER: tl.constexpr,
     BLOCK: tl.constexpr,
     GROUPS: tl.constexpr,
+    USED: tl.constexpr,
 ) -> None:
     """Stores the blocks of units: their scales, digits of five planes, and what these lost. A plane begins with the value `first`."""
     BLOCKS: tl.constexpr = GROUPS * 5 * PLANE // BLOCK
@@ -412,11 +459,11 @@ def _put_three(
         scale_c = tl.where((group * 5 + 2) * PLANE // BLOCK == number, scale, scale_c)
         scale_d = tl.where((group * 5 + 3) * PLANE // BLOCK == number, scale, scale_d)
         scale_e = tl.where((group * 5 + 4) * PLANE // BLOCK == number, scale, scale_e)
-    coded = _put_plane(a, scale_a, residual, first, n, there) * 3
-    coded = (coded + _put_plane(b, scale_b, residual, first + PLANE, n, there)) * 3
-    coded = (coded + _put_plane(c, scale_c, residual, first + 2 * PLANE, n, there)) * 3
-    coded = (coded + _put_plane(d, scale_d, residual, first + 3 * PLANE, n, there)) * 3
-    coded += _put_plane(e, scale_e, residual, first + 4 * PLANE, n, there)
+    coded = _put_plane(a, scale_a, residual, used, first, n, there, USED) * 3
+    coded = (coded + _put_plane(b, scale_b, residual, used, first + PLANE, n, there, USED)) * 3
+    coded = (coded + _put_plane(c, scale_c, residual, used, first + 2 * PLANE, n, there, USED)) * 3
+    coded = (coded + _put_plane(d, scale_d, residual, used, first + 3 * PLANE, n, there, USED)) * 3
+    coded += _put_plane(e, scale_e, residual, used, first + 4 * PLANE, n, there, USED)
     # Behind the scales, the length of what follows.
     if tl.program_id(0) == 0:
         tl.store(words + part // BLOCK, part // 5)
@@ -425,9 +472,11 @@ def _put_three(
 
 
 @triton.jit
-def _put_plane(values: tl.tensor, scale: tl.tensor, residual: tl.tensor, at: tl.tensor, n: tl.tensor, there: tl.tensor) -> tl.tensor:
+def _put_plane(
+    values: tl.tensor, scale: tl.tensor, residual: tl.tensor, used: tl.tensor, at: tl.tensor, n: tl.tensor, there: tl.tensor, USED: tl.constexpr
+) -> tl.tensor:
     digits = _digits(values, scale)
-    _put_lost(residual, at, values, digits.to(tl.float32) * scale, there & (at < n))
+    _put_lost(residual, used, at, values, digits.to(tl.float32) * scale, there & (at < n), USED)
     return digits + 1
 
 
@@ -476,6 +525,7 @@ def _get_three(
 def _encode_three(
     gradient: tl.tensor,
     residual: tl.tensor,
+    used: tl.tensor,
     messages: tl.tensor,
     words: tl.tensor,
     n: tl.tensor,
@@ -485,6 +535,7 @@ def _encode_three(
     GROUPS: tl.constexpr,
     UNITS: tl.constexpr,
     WIDTH: tl.constexpr,
+    USED: tl.constexpr,
 ) -> None:
     unit, group, column, there = _units(part, GROUPS, UNITS, WIDTH)
     row = tl.program_id(1)
@@ -492,17 +543,12 @@ def _encode_three(
     messages += row * size
     words += row * (size // 4)
     first = row * part + (unit * GROUPS + group) * (5 * PLANE) + column
-    a = _total(gradient, residual, first, there & (first < n))
-    b = _total(gradient, residual, first + PLANE, there & (first + PLANE < n))
-    c = _total(gradient, residual, first + 2 * PLANE, there & (first + 2 * PLANE < n))
-    d = _total(gradient, residual, first + 3 * PLANE, there & (first + 3 * PLANE < n))
-    e = _total(gradient, residual, first + 4 * PLANE, there & (first + 4 * PLANE < n))
-    _put_three(a, b, c, d, e, residual, first, n, messages, words, unit, group, column, there, part, MULTIPLIER, BLOCK, GROUPS)
-
-
-@triton.jit
-def _owned(total: tl.tensor, by: tl.tensor, residual: tl.tensor, at: tl.tensor, there: tl.tensor) -> tl.tensor:
-    return tl.div_rn(total, by) + tl.load(residual + at, mask=there, other=0.0).to(tl.float32)
+    a = _total(gradient, residual, used, first, there & (first < n), USED)
+    b = _total(gradient, residual, used, first + PLANE, there & (first + PLANE < n), USED)
+    c = _total(gradient, residual, used, first + 2 * PLANE, there & (first + 2 * PLANE < n), USED)
+    d = _total(gradient, residual, used, first + 3 * PLANE, there & (first + 3 * PLANE < n), USED)
+    e = _total(gradient, residual, used, first + 4 * PLANE, there & (first + 4 * PLANE < n), USED)
+    _put_three(a, b, c, d, e, residual, used, first, n, messages, words, unit, group, column, there, part, MULTIPLIER, BLOCK, GROUPS, USED)
 
 
 @triton.jit(do_not_specialize=["ranks"])
@@ -519,6 +565,7 @@ def _encode_mean_of_three(
     GROUPS: tl.constexpr,
     UNITS: tl.constexpr,
     WIDTH: tl.constexpr,
+    ENCODE: tl.constexpr,
 ) -> None:
     unit, group, column, there = _units(part, GROUPS, UNITS, WIDTH)
     size = part // BLOCK * 4 + 4 + part // 5
@@ -534,12 +581,22 @@ def _encode_mean_of_three(
         e += more_e
     first = (unit * GROUPS + group) * (5 * PLANE) + column
     by = ranks.to(tl.float32)
-    a = _owned(a, by, residual, first, there)
-    b = _owned(b, by, residual, first + PLANE, there)
-    c = _owned(c, by, residual, first + 2 * PLANE, there)
-    d = _owned(d, by, residual, first + 3 * PLANE, there)
-    e = _owned(e, by, residual, first + 4 * PLANE, there)
-    _put_three(a, b, c, d, e, residual, first, part, messages, words, unit, group, column, there, part, MULTIPLIER, BLOCK, GROUPS)
+    a, b, c, d, e = tl.div_rn(a, by), tl.div_rn(b, by), tl.div_rn(c, by), tl.div_rn(d, by), tl.div_rn(e, by)
+    if ENCODE:
+        a += _held(residual, first, there)
+        b += _held(residual, first + PLANE, there)
+        c += _held(residual, first + 2 * PLANE, there)
+        d += _held(residual, first + 3 * PLANE, there)
+        e += _held(residual, first + 4 * PLANE, there)
+        _put_three(
+            a, b, c, d, e, residual, residual, first, part, messages, words, unit, group, column, there, part, MULTIPLIER, BLOCK, GROUPS, False
+        )
+    else:
+        _put(residual, first, a, there)
+        _put(residual, first + PLANE, b, there)
+        _put(residual, first + 2 * PLANE, c, there)
+        _put(residual, first + 3 * PLANE, d, there)
+        _put(residual, first + 4 * PLANE, e, there)
 
 
 @triton.jit
