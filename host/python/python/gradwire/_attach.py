@@ -39,6 +39,8 @@ def attach(
     """
     if not dist.is_initialized():
         raise Error("torch.distributed is not initialised: call init_process_group first")
+    # torch.compile's wrapper, whose hooks and parameters are those of what is inside.
+    model = getattr(model, "_orig_mod", model)
     if isinstance(model, DistributedDataParallel):
         return _attach_ddp(model, plan, group, scaler, exact_iterations)
     if modules := sharded_modules(model):
@@ -68,6 +70,11 @@ def attach(
 def _attach_ddp(
     model: DistributedDataParallel, plan: str | Plan, group: dist.ProcessGroup | None, scaler: Any, exact_iterations: int | None
 ) -> State:
+    if getattr(model, "_use_python_reducer", False):
+        raise Error(
+            'a DistributedDataParallel made with torch._dynamo.config.optimize_ddp = "python_reducer", which has no buckets: leave it at its '
+            "default, True"
+        )
     over_group = str(plan).startswith(PREFIX)
     mixed = getattr(model, "mixed_precision", None)
     reduced = None if mixed is None else mixed.reduce_dtype or mixed.param_dtype

@@ -16,7 +16,8 @@ class Names:
             # DDP puts a prefix before each name. Other models with a part called "module" do not.
             inner = model.module if isinstance(model, torch.nn.parallel.DistributedDataParallel) else model
             for name, parameter in inner.named_parameters():
-                self._names[id(parameter)] = (name, parameter)
+                # Nor does a checkpoint depend on which parts torch.compile wraps.
+                self._names[id(parameter)] = (name.replace("_orig_mod.", ""), parameter)
 
     def name(self, parameter: torch.Tensor) -> str:
         if id(parameter) not in self._names:

@@ -76,6 +76,8 @@ class State:
             raise ValueError("link and group are of different process groups: give one of them")
         if link is not None and not isinstance(link, Link):
             raise TypeError(f"link is {link!r}: expected a gradwire.Link, or none; a plan is given by plan=")
+        # torch.compile's wrapper has it there.
+        model = getattr(model, "_orig_mod", model)
         ddp = model if isinstance(model, torch.nn.parallel.DistributedDataParallel) else None
         if pipeline and ddp is not None and ddp.find_unused_parameters:
             raise ValueError(

@@ -126,6 +126,8 @@ def refused(rank):
     attach(DistributedDataParallel(net().double()), "group:q8")
     attach(DistributedDataParallel(net().to(torch.bfloat16)), "q8")
     attach(DistributedDataParallel(net()), "group:low-rank:4", group=between)
+    with torch._dynamo.config.patch(optimize_ddp="python_reducer"):
+        attach(DistributedDataParallel(net()), "group:q8")
     model = sharded(net(), init_device_mesh("cpu", (4,)))
     for module in (model, *model):
         if isinstance(module, torch.distributed.fsdp.FSDPModule):
@@ -136,6 +138,16 @@ def refused(rank):
     except gradwire.Error as error:
         said.append(str(error))
     return said
+
+
+def compiled(rank):
+    """What is attached to a compiled model, and the names of the residual that it keeps."""
+    ddp = DistributedDataParallel(torch.compile(net(), backend="eager"))
+    state = gradwire.attach(torch.compile(ddp, backend="eager"), "group:q4:64")
+    trained(rank, ddp, state)
+    names = state.state_dict()["residuals"].keys()
+    state.close()
+    return sorted(names)
 
 
 SCRIPT = """
@@ -197,6 +209,11 @@ class Attached(unittest.TestCase):
                 self.assertLess(off, most, dtype)
                 self.assertGreater(sent, 0)
 
+    def test_names_are_those_of_the_model_that_is_compiled(self):
+        expected = sorted(name for name, each in net().named_parameters() if each.numel() >= 1024)
+        for names in run(compiled, 2):
+            self.assertEqual(names, expected)
+
     def test_what_is_not_served_is_named_with_a_remedy(self):
         expected = (
             "a Sequential is neither a DistributedDataParallel nor was it given to fully_shard: wrap it first",
@@ -208,6 +225,7 @@ class Attached(unittest.TestCase):
             "parameter 0.weight: gradients of torch.float64: gradwire serves torch.float32",
             "parameter 0.weight: gradients of torch.bfloat16 on the CPU: plan='group:q8' takes them",
             "plan 'group:low-rank:4' with ranks of a host that sum first.*use q8, q4 or 3lc",
+            'made with torch._dynamo.config.optimize_ddp = "python_reducer", which has no buckets: leave it at its default',
             "leave out set_gradient_divide_factor",
         )
         for said in run(refused, 4):
