@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import datetime
 import functools
 import logging
 import sys
@@ -18,6 +20,9 @@ from gradwire.device.codecs import ScaledIntegers
 from gradwire.device.fsdp import CodedReduceScatter, ShardedState, sharded_modules
 from gradwire.device.over_group import check
 from gradwire.device.plan import PREFIX, group_plan
+
+MEET = datetime.timedelta(seconds=60)
+"""Under `gradwire run`, ranks wait so long for each other to attach."""
 
 
 def attach(
@@ -113,9 +118,26 @@ def _inner_ranks(group: dist.ProcessGroup, whole: dist.ProcessGroup) -> list[int
     return [rank for rank in ranks if hosts[rank] == hosts[me]]
 
 
+def _meet(ranks: list[int], number: int) -> None:
+    """Waits for these ranks to attach to their model of this number. Error names one that does not come."""
+    # By the store: a rank without gradwire would take part in no collective. Those of DDP have just let
+    # all ranks go on together.
+    store = dist.distributed_c10d._get_default_store()
+    store.set(f"gradwire/{ranks}/{number}/{dist.get_rank()}", "")
+    for rank in ranks:
+        try:
+            store.wait([f"gradwire/{ranks}/{number}/{rank}"], MEET)
+        except RuntimeError:
+            raise Error(
+                f"rank {rank} has no `gradwire run`: start all ranks by it, as in `torchrun --nproc_per_node 2 -m gradwire run script.py`; a "
+                "script that starts ranks itself starts them without"
+            ) from None
+
+
 def everywhere(plan: str) -> list[State]:
     """Attaches to each `DistributedDataParallel` that is made from now on, and returns the list that their states come into."""
     states: list[State] = []
+    made_of: collections.Counter[tuple[int, ...]] = collections.Counter()
     make, register = DistributedDataParallel.__init__, DistributedDataParallel.register_comm_hook
 
     @functools.wraps(make)
@@ -123,6 +145,9 @@ def everywhere(plan: str) -> list[State]:
         make(self, *args, **kwargs)
         DistributedDataParallel.register_comm_hook = register
         try:
+            ranks = dist.get_process_group_ranks(self.process_group)
+            made_of[tuple(ranks)] += 1
+            _meet(ranks, made_of[tuple(ranks)])
             states.append(_attach_ddp(self, plan, None, None, None))
         finally:
             DistributedDataParallel.register_comm_hook = refused

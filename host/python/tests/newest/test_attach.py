@@ -1,5 +1,6 @@
 """`gradwire.attach` and `python -m gradwire run`: DDP and FSDP2, against PyTorch's own exchange; what is not served is named."""
 
+import datetime
 import os
 import pathlib
 import re
@@ -10,6 +11,7 @@ import unittest
 
 import gradwire
 import torch
+from gradwire import _attach
 from ranks import gathered, run
 from test_ddp import net, step
 from torch.distributed.device_mesh import init_device_mesh
@@ -150,6 +152,18 @@ def compiled(rank):
     return sorted(names)
 
 
+def run_at_rank_0_alone(rank):
+    """What rank 0 is told, if rank 1 makes its model without `gradwire run`."""
+    if rank == 0:
+        _attach.MEET = datetime.timedelta(seconds=2)
+        _attach.everywhere("group:q8")
+    try:
+        DistributedDataParallel(net())
+    except gradwire.Error as error:
+        return str(error)
+    return None
+
+
 SCRIPT = """
 import os, sys
 import torch, torch.distributed as dist
@@ -251,6 +265,11 @@ class Ran(unittest.TestCase):
         code, _, error, _ = ran(DDP + "\nmodel.register_comm_hook(None, print)", "--plan", "group:q8")
         self.assertNotEqual(code, 0)
         self.assertIn("this script registers a communication hook of its own", error)
+
+    def test_a_rank_that_runs_without_is_named(self):
+        said, nothing = run(run_at_rank_0_alone, 2)
+        self.assertIn("rank 1 has no `gradwire run`: start all ranks by it", said)
+        self.assertIsNone(nothing)
 
     def test_help_teaches(self):
         done = subprocess.run([sys.executable, "-m", "gradwire", "run", "--help"], capture_output=True, text=True, check=True)
