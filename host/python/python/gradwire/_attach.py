@@ -80,18 +80,20 @@ def _attach_ddp(
             'a DistributedDataParallel made with torch._dynamo.config.optimize_ddp = "python_reducer", which has no buckets: leave it at its '
             "default, True"
         )
+    for taken, _ in getattr(model, "_comm_hooks", ()):
+        raise Error(
+            f"the model has the communication hook {getattr(taken, '__qualname__', taken)!r} already, and DDP takes one: attach once, keep what "
+            "attach returns, and use autocast in place of DDP's own mixed_precision"
+        )
     over_group = str(plan).startswith(PREFIX)
-    mixed = getattr(model, "mixed_precision", None)
-    reduced = None if mixed is None else mixed.reduce_dtype or mixed.param_dtype
     for name, parameter in model.module.named_parameters():
         if not parameter.requires_grad:
             continue
-        dtype = reduced or parameter.dtype
         try:
             if over_group or parameter.device.type != "cpu":
-                check(parameter.device, dtype)
-            elif dtype != torch.float32:
-                raise Error(f"gradients of {dtype} on the CPU: plan='{PREFIX}{plan}' takes them over the process group")
+                check(parameter.device, parameter.dtype)
+            elif parameter.dtype != torch.float32:
+                raise Error(f"gradients of {parameter.dtype} on the CPU: plan='{PREFIX}{plan}' takes them over the process group")
         except Error as error:
             raise Error(f"parameter {name}: {error}") from None
     whole = model.process_group

@@ -128,6 +128,9 @@ def refused(rank):
     attach(DistributedDataParallel(net().double()), "group:q8")
     attach(DistributedDataParallel(net().to(torch.bfloat16)), "q8")
     attach(DistributedDataParallel(net()), "group:low-rank:4", group=between)
+    ddp = DistributedDataParallel(net())
+    gradwire.attach(ddp, "group:q8")
+    attach(ddp, "group:q8")
     with torch._dynamo.config.patch(optimize_ddp="python_reducer"):
         attach(DistributedDataParallel(net()), "group:q8")
     model = sharded(net(), init_device_mesh("cpu", (4,)))
@@ -239,6 +242,7 @@ class Attached(unittest.TestCase):
             "parameter 0.weight: gradients of torch.float64: gradwire serves torch.float32",
             "parameter 0.weight: gradients of torch.bfloat16 on the CPU: plan='group:q8' takes them",
             "plan 'group:low-rank:4' with ranks of a host that sum first.*use q8, q4 or 3lc",
+            "the model has the communication hook 'hook' already, and DDP takes one: attach once",
             'made with torch._dynamo.config.optimize_ddp = "python_reducer", which has no buckets: leave it at its default',
             "leave out set_gradient_divide_factor",
         )
