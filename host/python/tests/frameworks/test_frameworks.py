@@ -25,7 +25,7 @@ def command(source):
 def ran(words):
     """Returns what a command of torchrun ends with, prints and says, beside the scripts."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    options = {"capture_output": True, "text": True, "timeout": 240, "cwd": SCRIPTS.parent.parent}
+    options = {"capture_output": True, "text": True, "timeout": 600, "cwd": SCRIPTS.parent.parent}
     done = subprocess.run([*torchrun, *words[1:]], env={**os.environ, "OMP_NUM_THREADS": "1"}, **options)
     return done.returncode, done.stdout, done.stderr
 
