@@ -344,25 +344,26 @@ print("worked")
 
 class Choice(unittest.TestCase):
     def test_the_package_works_without_triton(self):
-        done = subprocess.run([sys.executable, "-c", WITHOUT], stdout=subprocess.PIPE, check=True, text=True)
+        asked = {**os.environ, "GRADWIRE_KERNELS": "1"}
+        done = subprocess.run([sys.executable, "-c", WITHOUT], stdout=subprocess.PIPE, check=True, text=True, env=asked)
         self.assertEqual(done.stdout, "worked\n")
 
-    def test_a_variable_turns_kernels_off(self):
+    def test_a_variable_turns_kernels_on(self):
         codec = codecs.codec("q8")
         with FakeTensorMode(), mock.patch.object(kernels, "DEVICES", ("cuda",)):
             values = torch.empty(9, device="cuda", dtype=torch.bfloat16)
-            self.assertIsInstance(exchange.kernels(codec, values), kernels.IntegerKernels)
-            with mock.patch.dict(os.environ, {"GRADWIRE_KERNELS": "0"}):
-                self.assertIsNone(exchange.kernels(codec, values))
-        # Whatever kernels say.
-        self.assertIsNone(exchange.kernels(codec, torch.empty(9)))
+            self.assertIsNone(exchange.kernels(codec, values))
+            with mock.patch.dict(os.environ, {"GRADWIRE_KERNELS": "1"}):
+                self.assertIsInstance(exchange.kernels(codec, values), kernels.IntegerKernels)
+                # Whatever kernels say.
+                self.assertIsNone(exchange.kernels(codec, torch.empty(9)))
 
     def test_the_cpu_does_not_import_triton(self):
         script = (
             "import sys, torch, gradwire; from gradwire.device import codecs, exchange; before = set(sys.modules); "
             "assert exchange.kernels(codecs.codec('q8'), torch.empty(9)) is None; assert set(sys.modules) == before"
         )
-        subprocess.run([sys.executable, "-c", script], check=True)
+        subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, "GRADWIRE_KERNELS": "1"})
 
 
 if __name__ == "__main__":

@@ -35,8 +35,8 @@ class Mean:
 
 
 def kernels(codec: Codec, values: torch.Tensor) -> Kernels | None:
-    """Returns what does the work of torch operations on such a gradient; None on the CPU, without Triton, and with GRADWIRE_KERNELS=0."""
-    if values.device.type == "cpu" or os.environ.get("GRADWIRE_KERNELS") == "0":
+    """Returns what does the work of torch operations on such a gradient; None on the CPU, without Triton, and without GRADWIRE_KERNELS=1."""
+    if values.device.type == "cpu" or os.environ.get("GRADWIRE_KERNELS") != "1":
         return None
     return _found()(codec, values)
 
