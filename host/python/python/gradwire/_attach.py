@@ -122,8 +122,8 @@ def _inner_ranks(group: dist.ProcessGroup, whole: dist.ProcessGroup) -> list[int
 
 def _meet(ranks: list[int], number: int) -> None:
     """Waits for these ranks to attach to their model of this number. Error names one that does not come."""
-    # By the store: a rank without gradwire would take part in no collective. Those of DDP have just let
-    # all ranks go on together.
+    # By the store: a rank without gradwire would take part in no collective. Those of DDP have just
+    # let all ranks go on together.
     store = dist.distributed_c10d._get_default_store()
     store.set(f"gradwire/{ranks}/{number}/{dist.get_rank()}", "")
     for rank in ranks:

@@ -201,7 +201,7 @@ class OverGroup:
     def _note(self, bucket: Bucket, mean: torch.Tensor, values: torch.Tensor, number: int) -> None:
         self._exchanged.append(bucket)
         if self._scaler is not None:
-            # As the scaler sees it: in the gradient's dtype, with the pieces of a host's other ranks.
+            # As the scaler sees it: in the gradient's dtype, with the pieces of other ranks here.
             finite = values.isfinite().all()
             self._finite = finite if self._finite is None else self._finite & finite
         if number % COMPARE_EVERY == 1:
