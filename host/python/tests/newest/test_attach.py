@@ -12,7 +12,7 @@ import unittest
 import gradwire
 import torch
 from gradwire import _attach
-from ranks import gathered, run
+from ranks import PATIENCE_S, gathered, run
 from test_ddp import net, step
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -191,7 +191,7 @@ def ran(wrap, *options):
         script = pathlib.Path(folder, "script.py")
         script.write_text(SCRIPT.format(wrap=wrap))
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m", "gradwire", "run"]
-        done = subprocess.run([*command, *options, str(script), "--its", "own"], capture_output=True, text=True, timeout=240, env=os.environ)
+        done = subprocess.run([*command, *options, str(script), "--its", "own"], capture_output=True, text=True, timeout=PATIENCE_S, env=os.environ)
         return done.returncode, done.stdout, done.stderr, os.path.basename(folder)
 
 
