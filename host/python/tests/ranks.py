@@ -14,8 +14,8 @@ from hosts import enter
 # A test that waits longer has found something that waits for ever: not an overloaded machine.
 PATIENCE_S = 1200
 
-# Torch is loaded once, and each rank is forked from there. An optimizer imports all of torch._dynamo, which takes
-# seconds; old releases have no such module, and a module that is absent is passed over.
+# Torch is loaded once, and each rank is forked from there. An optimizer imports torch._dynamo,
+# which takes seconds. Old releases have no such module, and one that is absent is passed over.
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["torch.nn.parallel", "torch._dynamo", "torch.distributed.fsdp", "gradwire"])
 
