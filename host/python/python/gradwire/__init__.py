@@ -21,11 +21,14 @@ if TYPE_CHECKING:
     from gradwire._served import ServedOptimizer
     from gradwire._state import State
     from gradwire.device.fsdp import CodedReduceScatter, ShardedState
+    from gradwire.local.steps import LocalReport, LocalSteps
 
 __all__ = [
     "CodedReduceScatter",
     "Error",
     "Link",
+    "LocalReport",
+    "LocalSteps",
     "Plan",
     "Report",
     "ServedOptimizer",
@@ -43,10 +46,13 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from gradwire import _attach, _hook, _link, _report, _served, _state
     from gradwire.device import fsdp
+    from gradwire.local import steps
 
     where = {
         "CodedReduceScatter": fsdp,
         "Link": _link,
+        "LocalReport": steps,
+        "LocalSteps": steps,
         "Report": _report,
         "ServedOptimizer": _served,
         "ShardedState": fsdp,

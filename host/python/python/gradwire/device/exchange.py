@@ -6,10 +6,12 @@ ranks decode the same bytes, one multiplication a value, so all get the same bit
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
 import os
+import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -58,6 +60,18 @@ class Group:
         self.rank: int = dist.get_rank(group)
         self.ranks: int = dist.get_world_size(group)
         self.sent_bytes = 0
+
+    def leave(self, error: BaseException | None) -> None:
+        """Closes the group's connections, after which other ranks' waits end. Gloo tells only some of them that a rank is lost."""
+        group, self.group = self.group, None
+        if group is None:
+            return
+        if error is not None:
+            # Its frames have the group, too.
+            traceback.clear_frames(error.__traceback__)
+        # It may be gone with all others.
+        with contextlib.suppress(AssertionError, RuntimeError, ValueError):
+            dist.destroy_process_group(group)
 
     def part(self, n: int, unit: int) -> int:
         """Returns the values of one rank's part of `n`, a multiple of `unit`. The last parts may be beyond the tensor's end."""

@@ -35,7 +35,7 @@ class ShardedState:
     """
 
     def __init__(self, modules: dict[str, Any], plan: str, group: dist.ProcessGroup, exact_iterations: int | None) -> None:
-        _check_shards(modules, group)
+        check_shards(modules, group)
         text = plan.removeprefix(PREFIX)
         if text == "auto" or group_plan(text).rank is not None:
             raise Error(f"plan {plan!r} of an FSDP model: a shard is no matrix, so use q8, q4, 3lc or bf16")
@@ -126,7 +126,7 @@ class CodedReduceScatter:
         return None
 
 
-def _check_shards(modules: dict[str, Any], group: dist.ProcessGroup) -> None:
+def check_shards(modules: dict[str, Any], group: dist.ProcessGroup) -> None:
     """Raises Error if this group's ranks do not hold the same shards."""
     me = dist.get_rank()
     between = set(dist.get_process_group_ranks(group))

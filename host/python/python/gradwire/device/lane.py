@@ -9,6 +9,7 @@ from typing import Any, Callable
 import torch
 
 from gradwire._thread import JobThread
+from gradwire.device.exchange import Group
 
 
 class StreamLane:
@@ -63,11 +64,15 @@ class StreamLane:
 
 
 class ThreadLane(JobThread):
-    """A thread, with the same methods."""
+    """A thread, with the same methods. At its first failure, and at its end, it leaves the group that it alone uses."""
 
-    def __init__(self) -> None:
-        self._seconds = 0.0
+    def __init__(self, group: Group | None = None) -> None:
+        self._seconds, self._group = 0.0, group
         super().__init__()
+
+    def leave(self) -> None:
+        if self._group is not None:
+            self._group.leave(self.error)
 
     def run(self, job: Callable[[], None], tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
         def timed() -> None:
@@ -119,7 +124,3 @@ def later(value: torch.Tensor) -> Callable[[], Any]:
     there = torch.get_device_module(value.device).Event()
     there.record()
     return lambda: on_host.tolist() if there.query() else None
-
-
-def lane(device: torch.device) -> StreamLane | ThreadLane:
-    return ThreadLane() if device.type == "cpu" else StreamLane(device)

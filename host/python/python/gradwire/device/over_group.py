@@ -70,7 +70,7 @@ class OverGroup:
             group = dist.new_group(dist.get_process_group_ranks(group or dist.group.WORLD), use_local_synchronization=True)
         self.group, self._inner = Group(group), None if inner is None else Group(inner_group)
         self._place = Place("group", self.group.rank, self.group.ranks)
-        self._lane = Inline() if inline else ThreadLane() if device.type == "cpu" else StreamLane(device)
+        self._lane = Inline() if inline else ThreadLane(self.group) if device.type == "cpu" else StreamLane(device)
         self.close = weakref.finalize(self, self._lane.close)
         self._buckets: list[Bucket] = []
         self._by_parameters: dict[tuple[int, ...], Bucket] = {}
