@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import pathlib
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,7 +21,15 @@ from train import digits  # noqa: E402
 ONE = "/one"
 """An exchange of this ending gets all gradients in one bucket, when all are there; others get them in DDP's buckets of 1 and 25 MB."""
 
+LOCAL = re.compile(r"(?P<by>local|torch-local):(?P<every>\d+)(\+(?P<delay>\d+))?(/(?P<fragments>\d+))?(:(?P<plan>.+))?")
+"""Local steps, for one: iterations of a round, those of its delay, and fragments; `torch-local` is PyTorch's PeriodicModelAverager."""
+
 Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+def round_of(exchange: str) -> int:
+    """Returns the iterations from exchange to exchange."""
+    return int(found["every"]) if (found := LOCAL.fullmatch(exchange)) else 1
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import pathlib
 import shlex
@@ -28,7 +29,7 @@ import time
 from typing import Any
 
 from network import Network
-from tasks import ONE, TASKS
+from tasks import ONE, TASKS, round_of
 
 HERE = pathlib.Path(__file__).resolve().parent
 THEIRS = ("ddp", "fp16", "fp16/one", "bf16", "bf16/one", "powersgd:1", "powersgd:4", "powersgd:16")
@@ -50,7 +51,11 @@ OTHERS = (
 """The codecs that OURS leaves out: other people's, as they are published, and 3LC's wide steps."""
 PIPE_SGD = tuple(exchange.format(codec) for exchange in ("aggregator:{}", "{}", "{}/one", "{}+2", "{}+3") for codec in ("f32", "trunc:16", "q8"))
 """For Pipe-SGD's comparison: PS-Sync, D-Sync by buckets and in sequence, and pipelines of 2 and 3 iterations; each plain, cut and quantised."""
-ALL = tuple(dict.fromkeys(THEIRS + OURS + OVER_GROUP + COMPARED + OTHERS + PIPE_SGD))
+LOCAL_STEPS = tuple(f"local:{round}:bounded:4" for round in ("4", "8", "16", "32", "4+2", "8+2", "16+4/4", "32+8/4"))
+"""For local steps: rounds of so many iterations, some with a delay and in fragments, by the plan that learns best with them."""
+TORCH_LOCAL = ("torch-local:4", "torch-local:8", "torch-local:16", "torch-local:32")
+"""And PyTorch's own, which averages weights as f32."""
+ALL = tuple(dict.fromkeys(THEIRS + OURS + OVER_GROUP + COMPARED + OTHERS + PIPE_SGD + LOCAL_STEPS + TORCH_LOCAL))
 WARM = 13
 """Iterations before those that are timed: all exchanges have found their buckets and factors by then."""
 TRIED = 66
@@ -178,10 +183,13 @@ def timed(workers: Workers, results: Results, task: str, exchanges: list[str], w
         for exchange in exchanges:
             key = ("time", task, exchange, wire, number)
             if results.get(*key) is None:
-                warm = TRIED if exchange == "auto" else TRIED_OVER_GROUP if exchange == "group:auto" else WARM
-                found = workers.run(task=task, exchange=exchange, rate=TASKS[task].rates[0], seed=0, iterations=warm + TIMED, warm=warm, until=False)
-                results.put({part: time / TIMED * 1000 for part, time in found.get("parts", {}).items()}, "parts", *key[1:])
-                results.put(found.get("error") or found["seconds"] / TIMED * 1000, *key)
+                every = round_of(exchange)
+                warm = TRIED if exchange == "auto" else TRIED_OVER_GROUP if exchange == "group:auto" else math.ceil(WARM / every) * every
+                # Whole rounds.
+                many = math.ceil(TIMED / every) * every * (2 if every > 1 else 1)
+                found = workers.run(task=task, exchange=exchange, rate=TASKS[task].rates[0], seed=0, iterations=warm + many, warm=warm, until=False)
+                results.put({part: time / many * 1000 for part, time in found.get("parts", {}).items()}, "parts", *key[1:])
+                results.put(found.get("error") or found["seconds"] / many * 1000, *key)
                 print(f"{task} {exchange:12} {wire} Mbit/s: {results.get(*key)} ms", file=sys.stderr)
 
 

@@ -1,8 +1,10 @@
 """A rank of the benchmark. It reads jobs from standard input, a line of JSON each, and answers each with a line of JSON."""
 
 # No annotations from __future__: torch compares those of `_keep` with types.
+import contextlib
 import datetime
 import json
+import math
 import sys
 import time
 from typing import Any
@@ -10,8 +12,9 @@ from typing import Any
 import gradwire
 import torch
 import torch.distributed as dist
-from tasks import ONE, TASKS
+from tasks import LOCAL, ONE, TASKS, round_of
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.nn.parallel import DistributedDataParallel
 
 POWER_SGD_STARTS = 10
@@ -57,6 +60,20 @@ def _attach(ddp: DistributedDataParallel, exchange: str, link: gradwire.Link) ->
     return state
 
 
+def _local(model: torch.nn.Module, optimizer: torch.optim.Optimizer, exchange: str, link: gradwire.Link) -> gradwire.LocalSteps | None:
+    """Lets the model take local steps. If gradwire does it, what has to be closed at the end."""
+    found = LOCAL.fullmatch(exchange)
+    assert found
+    if found["by"] == "torch-local":
+        averager = PeriodicModelAverager(period=int(found["every"]))
+        # It counts from 0, so that the first call would average.
+        averager.step = 1
+        optimizer.register_step_post_hook(lambda *_: averager.average_parameters(model.parameters()))
+        return None
+    delay, fragments = int(found["delay"] or 0), int(found["fragments"] or 1)
+    return gradwire.LocalSteps(model, optimizer, every=int(found["every"]), plan=found["plan"], delay=delay, fragments=fragments, link=link)
+
+
 def _run(job: dict[str, Any], link: gradwire.Link) -> dict[str, Any]:
     """Trains for `iterations`, or `until` the target.
 
@@ -71,10 +88,15 @@ def _run(job: dict[str, Any], link: gradwire.Link) -> dict[str, Any]:
     one = job["exchange"].endswith(ONE) or job["exchange"].startswith("powersgd:")
     # Its default is not 25 in torch 2, though the documentation says so: the first bucket has 1 MB.
     # In torch 1 it cannot be None.
-    ddp = DistributedDataParallel(task.model(), **({"bucket_cap_mb": ONE_BUCKET_MB} if one else {}))
-    optimizer = task.optimizer(ddp.parameters(), job["rate"])
+    local = LOCAL.fullmatch(job["exchange"])
+    model = task.model()
+    trained = model if local else DistributedDataParallel(model, **({"bucket_cap_mb": ONE_BUCKET_MB} if one else {}))
+    optimizer = task.optimizer(trained.parameters(), job["rate"])
     batches, test = task.batches(job["seed"], dist.get_rank()), task.test()
-    state = _attach(ddp, job["exchange"], link)
+    state = _local(model, optimizer, job["exchange"], link) if local else _attach(trained, job["exchange"], link)
+    common = state.mean if isinstance(state, gradwire.LocalSteps) else contextlib.nullcontext
+    # All ranks have the same weights behind a round.
+    looks = math.ceil(task.every / round_of(job["exchange"])) * round_of(job["exchange"])
     loss, began = None, time.monotonic()
     iteration, curve = 0, []
     parts = {"forward": 0.0, "backward": 0.0, "update": 0.0}
@@ -83,7 +105,7 @@ def _run(job: dict[str, Any], link: gradwire.Link) -> dict[str, Any]:
         for iteration in range(1, job["iterations"] + 1):
             optimizer.zero_grad()
             times = [time.monotonic()]
-            loss_here = task.loss(ddp, next(batches))
+            loss_here = task.loss(trained, next(batches))
             times.append(time.monotonic())
             loss_here.backward()
             times.append(time.monotonic())
@@ -91,12 +113,12 @@ def _run(job: dict[str, Any], link: gradwire.Link) -> dict[str, Any]:
             times.append(time.monotonic())
             for part, one, two in zip(parts, times, times[1:]):
                 parts[part] += two - one
-            if job["until"] and iteration % task.every == 0:
+            if job["until"] and iteration % looks == 0:
                 # Replicas are equal: what one of them knows goes for all.
                 said = torch.zeros(1)
                 if dist.get_rank() == 0:
-                    with torch.no_grad():
-                        said[0] = task.loss(ddp.module, test)
+                    with torch.no_grad(), common():
+                        said[0] = task.loss(model, test)
                 dist.broadcast(said, 0)
                 loss = said.item()
                 curve.append((iteration, round(time.monotonic() - began, 3), round(loss, 4)))
@@ -112,7 +134,7 @@ def _run(job: dict[str, Any], link: gradwire.Link) -> dict[str, Any]:
         seconds = time.monotonic() - began
         dist.barrier()
         if now and report:
-            parts |= {"exchange": now.exchange_s - report.exchange_s, "coding": now.compute_s - report.compute_s}
+            parts |= {"exchange": now.exchange_s - report.exchange_s, "coding": getattr(now, "compute_s", 0.0) - getattr(report, "compute_s", 0.0)}
     finally:
         if state:
             state.close()

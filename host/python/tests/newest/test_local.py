@@ -1,8 +1,13 @@
 """Local steps: against closed forms in f64, torch's own optimizers and DDP."""
 
 import copy
+import inspect
 import os
+import pathlib
+import re
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -13,7 +18,7 @@ import torch
 import torch.distributed as dist
 from gradwire.local import steps
 from gradwire.local.fragment import Fragment
-from ranks import digest, gathered, run, weights
+from ranks import PATIENCE_S, digest, gathered, run, weights
 from test_ddp import net, step
 from test_residuals import residuals
 from torch.distributed.device_mesh import init_device_mesh
@@ -21,6 +26,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 RATE = 0.25
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+DOCUMENT = pathlib.Path(__file__).parents[4] / "docs" / "local-steps.md"
 
 
 class Lines(torch.nn.Module):
@@ -183,9 +190,9 @@ def saved(rank, folder, options):
     with local.mean():
         common = digest(model)
     go(model, optimizer, rank, range(10, 20))
-    own = digest(model)
+    own, sent = digest(model), local.report().sent_bytes
     local.close()
-    return common, own, digest(model)
+    return common, own, sent, digest(model)
 
 
 def resumed(rank, folder, options, before):
@@ -200,9 +207,9 @@ def resumed(rank, folder, options, before):
     with local.mean():
         common = digest(model)
     go(model, optimizer, rank, range(10, 20))
-    own = digest(model)
+    own, sent = digest(model), local.report().sent_bytes
     local.close()
-    return common, own, digest(model)
+    return common, own, sent, digest(model)
 
 
 def again(folder, rank, ranks):
@@ -413,6 +420,52 @@ class Survivors(unittest.TestCase):
                 self.assertLess(off, 1e-5)
                 self.assertEqual(iterations, 10)
             self.assertEqual(len({final for *_, final in said}), 1)
+
+
+class Example(unittest.TestCase):
+    """examples/local_steps.py, as docs/local-steps.md starts it."""
+
+    def ran(self, folder, ranks, change=str):
+        source = (EXAMPLES / "local_steps.py").read_text()
+        script = pathlib.Path(folder, "local_steps.py")
+        script.write_text(change(source))
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max_restarts", "1", "--nproc_per_node", str(ranks)]
+        path = f"{EXAMPLES}:{os.environ.get('PYTHONPATH', '')}"
+        # Else, ranks that torchrun starts anew may get the addresses of those before.
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+        arguments = [str(script), "--folder", os.path.join(folder, "checkpoints")]
+        done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=PATIENCE_S, env=environment)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_ranks_are_started_anew(self):
+        def deadly(source):
+            new = source.replace(
+                "        optimizer.zero_grad()\n",
+                "        if (rank, iteration, os.environ['TORCHELASTIC_RESTART_COUNT']) == (1, 250, '0'):\n            os._exit(1)\n"
+                "        optimizer.zero_grad()\n",
+            )
+            self.assertNotEqual(new, source)
+            return new
+
+        with tempfile.TemporaryDirectory() as folder:
+            out = self.ran(folder, 2, deadly)
+            self.assertIn("rank 1 of 2 goes on behind iteration 192, which 2 ranks saved", out)
+            self.assertGreater(float(re.search(r"accuracy ([0-9.]+)%", out)[1]), 85)
+            # The same script on another day, and another number of hosts.
+            out = self.ran(folder, 3, lambda source: source.replace("default=384", "default=400"))
+            self.assertIn("rank 2 of 3 goes on behind iteration 384, which 2 ranks saved", out)
+            self.assertRegex(out, "gradwire bounded:4, local steps: rank 0 of 3, 400 iterations in rounds of 16")
+
+
+class Document(unittest.TestCase):
+    def test_settings_and_their_defaults_are_those_of_the_document(self):
+        table = DOCUMENT.read_text().partition("## The settings")[2].partition("## What holds")[0]
+        said = dict(re.findall(r"^\| `(\w+)`(?:, `\w+`)? \| `?([^|`]+)`? \|", table, re.MULTILINE))
+        self.assertEqual((said.pop("outer"), said.pop("link")), ("averaging", "all ranks"))
+        parameters = inspect.signature(gradwire.LocalSteps).parameters
+        settings = {name: parameters[name].default for name in parameters if name not in ("model", "optimizer", "outer", "link", "group")}
+        self.assertEqual({name: text.strip().strip('"') for name, text in said.items()}, {name: str(each) for name, each in settings.items()})
 
 
 class Chosen(unittest.TestCase):

@@ -427,6 +427,7 @@ class LocalSteps:
                 "auto": self._auto,
                 "since": self._since,
                 "under_way": under_way,
+                "sent_bytes": self._sent_before + exchange.sent_bytes,
                 "residuals": exchange.residuals(),
             },
         )
@@ -454,6 +455,7 @@ class LocalSteps:
         self._iteration, self.every, self._auto = state["iteration"], state["every"], state["auto"]
         self._since = state["since"] if own else 0
         self._rounds.number = state["rounds"]
+        self._sent_before = state["sent_bytes"] - exchange.sent_bytes
 
     def close(self) -> None:
         """Exchanges what ranks moved since the last round, so all end with the same weights, and closes. A second call does nothing."""
