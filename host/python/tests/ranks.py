@@ -17,7 +17,7 @@ PATIENCE_S = 1200
 # Torch is loaded once, and each rank is forked from there. An optimizer imports torch._dynamo,
 # which takes seconds. Old releases have no such module, and one that is absent is passed over.
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch.nn.parallel", "torch._dynamo", "torch.distributed.fsdp", "gradwire"])
+CONTEXT.set_forkserver_preload(["torch.nn.parallel", "torch._dynamo", "gradwire"])
 
 
 def run(function, ranks, *args, lost=(), hosts=None):
