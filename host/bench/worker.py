@@ -5,6 +5,7 @@ import contextlib
 import datetime
 import json
 import math
+import re
 import sys
 import time
 from typing import Any
@@ -60,10 +61,8 @@ def _attach(ddp: DistributedDataParallel, exchange: str, link: gradwire.Link) ->
     return state
 
 
-def _local(model: torch.nn.Module, optimizer: torch.optim.Optimizer, exchange: str, link: gradwire.Link) -> gradwire.LocalSteps | None:
-    """Lets the model take local steps. If gradwire does it, what has to be closed at the end."""
-    found = LOCAL.fullmatch(exchange)
-    assert found
+def _local(model: torch.nn.Module, optimizer: torch.optim.Optimizer, found: re.Match[str], link: gradwire.Link) -> gradwire.LocalSteps | None:
+    """Lets the model take local steps, those of a match of LOCAL. If gradwire does it, what has to be closed at the end."""
     if found["by"] == "torch-local":
         averager = PeriodicModelAverager(period=int(found["every"]))
         # It counts from 0, so that the first call would average.
@@ -86,17 +85,17 @@ def _run(job: dict[str, Any], link: gradwire.Link) -> dict[str, Any]:
     # With two buckets, torch 2.15's PowerSGD waits for ever: each of gloo's two threads waits
     # inside a callback for a third operation.
     one = job["exchange"].endswith(ONE) or job["exchange"].startswith("powersgd:")
+    local, every = LOCAL.fullmatch(job["exchange"]), round_of(job["exchange"])
+    model = task.model()
     # Its default is not 25 in torch 2, though the documentation says so: the first bucket has 1 MB.
     # In torch 1 it cannot be None.
-    local = LOCAL.fullmatch(job["exchange"])
-    model = task.model()
     trained = model if local else DistributedDataParallel(model, **({"bucket_cap_mb": ONE_BUCKET_MB} if one else {}))
     optimizer = task.optimizer(trained.parameters(), job["rate"])
     batches, test = task.batches(job["seed"], dist.get_rank()), task.test()
-    state = _local(model, optimizer, job["exchange"], link) if local else _attach(trained, job["exchange"], link)
+    state = _local(model, optimizer, local, link) if local else _attach(trained, job["exchange"], link)
     common = state.mean if isinstance(state, gradwire.LocalSteps) else contextlib.nullcontext
     # All ranks have the same weights behind a round.
-    looks = math.ceil(task.every / round_of(job["exchange"])) * round_of(job["exchange"])
+    looks = math.ceil(task.every / every) * every
     loss, began = None, time.monotonic()
     iteration, curve = 0, []
     parts = {"forward": 0.0, "backward": 0.0, "update": 0.0}

@@ -144,6 +144,13 @@ class Link:
         raise TypeError("a gradwire.Link cannot be pickled or copied: make one in each process")
 
 
+def group_of(link: Link | None, group: dist.ProcessGroup | None) -> dist.ProcessGroup | None:
+    """Returns the process group of a link, or else the one given; None is that of all ranks. ValueError if both are given, and differ."""
+    if link is not None and group is not None and link.group is not group:
+        raise ValueError("link and group are of different process groups: give one of them")
+    return group if link is None else link.group
+
+
 def same_process(process: int) -> None:
     """Raises if this process is a fork of the one with that number."""
     if os.getpid() != process:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from gradwire._link import Link, same_process
+from gradwire._link import Link, group_of, same_process
 from gradwire._names import Names
 from gradwire._native import Error, Plan
 from gradwire._over_links import OverLinks
@@ -72,10 +72,9 @@ class State:
             )
         if exact_iterations is not None and exact_iterations < 2:
             raise ValueError(f"exact_iterations {exact_iterations}: expected 2 or more; DDP makes its buckets anew after the first")
-        if link is not None and group is not None and link.group is not group:
-            raise ValueError("link and group are of different process groups: give one of them")
         if link is not None and not isinstance(link, Link):
             raise TypeError(f"link is {link!r}: expected a gradwire.Link, or none; a plan is given by plan=")
+        group = group_of(link, group)
         # torch.compile's wrapper has it there.
         model = getattr(model, "_orig_mod", model)
         ddp = model if isinstance(model, torch.nn.parallel.DistributedDataParallel) else None
@@ -85,7 +84,7 @@ class State:
                 "the next iteration; leave one of them out"
             )
         self._process = os.getpid()
-        self._plan, self._group = plan, group if link is None else link.group
+        self._plan, self._group = plan, group
         self._may_be_unused = ddp is None or ddp.find_unused_parameters or ddp.static_graph
         self._scaler, self._exact_iterations, self._inner = scaler, exact_iterations, inner
         self._over_links = {"pipeline": pipeline, "width": width, "warmup": warmup, "server": server, "scaler": scaler}

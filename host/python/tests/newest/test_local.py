@@ -138,14 +138,12 @@ def given_and_delivered(rank, options):
     with mock.patch.object(Fragment, "delta", recorded):
         # The last of four rounds has arrived.
         go(model, optimizer, rank, range(14))
-    kept = residuals(local)
-    held = torch.cat([kept.get(name, torch.zeros(n)) for name, n in (("a", 1500), ("b", 1100))])
-    for values in (given, held):
-        dist.all_reduce(values)
+    lost = held(local)
+    dist.all_reduce(given)
     with local.mean():
         delivered = dist.get_world_size() * (start - model.values())
     local.close()
-    return ((given - delivered - held).norm() / given.norm()).item(), (held.norm() / given.norm()).item()
+    return ((given - delivered - lost).norm() / given.norm()).item(), (lost.norm() / given.norm()).item()
 
 
 def by_outer(rank, ranks):
@@ -187,6 +185,11 @@ def saved(rank, folder, options):
     model, optimizer, local = lines(**options)
     go(model, optimizer, rank, range(10))
     torch.save((model.state_dict(), optimizer.state_dict(), local.state_dict()), os.path.join(folder, str(rank)))
+    return ended(model, optimizer, local, rank)
+
+
+def ended(model, optimizer, local, rank):
+    """Trains on from there. Returns the common weights there, a rank's own at the end, bytes sent, and the weights of all."""
     with local.mean():
         common = digest(model)
     go(model, optimizer, rank, range(10, 20))
@@ -204,12 +207,30 @@ def resumed(rank, folder, options, before):
         local.load_state_dict(states[rank][2])
     else:
         local.load_state_dict([state for *_, state in states])
-    with local.mean():
-        common = digest(model)
-    go(model, optimizer, rank, range(10, 20))
-    own, sent = digest(model), local.report().sent_bytes
-    local.close()
-    return common, own, sent, digest(model)
+    return ended(model, optimizer, local, rank)
+
+
+def kept(rank, folder, options):
+    """Saves a checkpoint, and returns the sum of all ranks' residuals."""
+    model, optimizer, local = lines(**options)
+    go(model, optimizer, rank, range(10))
+    torch.save(local.state_dict(), os.path.join(folder, str(rank)))
+    return held(local).tolist()
+
+
+def taken_over(rank, folder, options, before):
+    """Likewise, of ranks that have loaded a checkpoint of others."""
+    *_, local = lines(**options)
+    local.load_state_dict([torch.load(os.path.join(folder, str(one)), weights_only=True) for one in range(before)])
+    return held(local).tolist()
+
+
+def held(local):
+    """The sum of all ranks' residuals."""
+    own = residuals(local)
+    total = torch.cat([own.get(name, torch.zeros(n)) for name, n in (("a", 1500), ("b", 1100))]).double()
+    dist.all_reduce(total)
+    return total
 
 
 def again(folder, rank, ranks):
@@ -231,10 +252,8 @@ def survived(rank, folder, plan, options):
         for done in range(8, 100):
             go(model, optimizer, rank, [done])
         raise AssertionError("a dead rank was not noticed")
-    except gradwire.Error as error:
-        text = str(error)
     except RuntimeError as error:
-        # That of the process group.
+        # gradwire.Error, or that of the process group.
         text = str(error)
     noticed = time.monotonic()
     left = [0, 2, 3]
@@ -294,7 +313,6 @@ def shards(rank, plan):
 
 def chosen_every(rank):
     model, optimizer, local = lines(every="auto", plan="f32")
-    # This rank's steps take long, so exchanges that seem long do not pay for more steps.
     go(model, optimizer, rank, range(40))
     every = local.every
     local.close()
@@ -401,6 +419,16 @@ class Checkpoints(unittest.TestCase):
                 said = run(resumed, now, folder, options, before)
                 self.assertEqual({common for common, *_ in said}, common)
                 self.assertEqual(len({final for *_, final in said}), 1)
+
+    def test_what_messages_lost_is_shared_by_other_ranks(self):
+        # Over links the sum stays, and over a process group the mean.
+        for plan, share in (("bounded:4", 1), ("group:q4", 2 / 3)):
+            with tempfile.TemporaryDirectory() as folder:
+                options = {"every": 4, "plan": plan}
+                before = torch.tensor(run(kept, 3, folder, options)[0])
+                self.assertGreater(before.norm(), 1e-3)
+                for after in run(taken_over, 2, folder, options, 3):
+                    self.assertLess((torch.tensor(after) - share * before).norm(), 1e-5 * before.norm(), plan)
 
 
 class Survivors(unittest.TestCase):

@@ -275,3 +275,13 @@ class Bucket:
             self.factors = low_rank.Factors(shapes, self.device, self._saved_factors)
         self.exact_values = sum(length for _, length in exact)
         self.exact = torch.cat([torch.arange(start, start + length) for start, length in exact]).to(self.device) if exact else None
+
+
+def shared(residuals: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """Returns the residual that each rank goes on with, by name, f32, if those of all ranks before are given: their mean is what counts."""
+    share: dict[str, torch.Tensor] = {}
+    for one in residuals:
+        for name, values in one.items():
+            part = values.to(torch.float32) / len(residuals)
+            share[name] = share[name] + part if name in share else part
+    return share

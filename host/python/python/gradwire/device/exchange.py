@@ -184,5 +184,11 @@ class Group:
         return values
 
 
+def checksum(values: torch.Tensor) -> torch.Tensor:
+    """Returns the sum of the values' bits, of f32 values: replicas that have the same values have the same sum."""
+    # A NaN may have any bits.
+    return torch.where(values.isnan(), 0.0, values).view(torch.int32).sum(dtype=torch.int64)
+
+
 def _finite(values: torch.Tensor) -> torch.Tensor:
     return torch.where(values.isfinite(), values, 0.0)

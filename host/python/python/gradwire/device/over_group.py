@@ -16,8 +16,8 @@ from gradwire._names import Names
 from gradwire._native import Error, __version__
 from gradwire._report import Report
 from gradwire._residuals import COMPARE_EVERY, Place
-from gradwire.device.bucket import Bucket, Layout
-from gradwire.device.exchange import Group
+from gradwire.device.bucket import Bucket, Layout, shared
+from gradwire.device.exchange import Group, checksum
 from gradwire.device.lane import Inline, StreamLane, ThreadLane, later
 from gradwire.device.plan import group_plan
 
@@ -205,8 +205,7 @@ class OverGroup:
             finite = values.isfinite().all()
             self._finite = finite if self._finite is None else self._finite & finite
         if number % COMPARE_EVERY == 1:
-            # A NaN may have any bits.
-            bits = torch.where(mean.isnan(), 0.0, mean).view(torch.int32).sum(dtype=torch.int64)
+            bits = checksum(mean)
             self._bits = bits if self._bits is None else self._bits + bits
 
     def _end(self, number: int) -> None:
@@ -269,13 +268,8 @@ class OverGroup:
 
     def load_state_dict(self, saved: dict[str, Any] | Iterable[dict[str, Any]]) -> None:
         self.drain()
-        states, own = self._place.checked(saved)
-        residuals: dict[str, torch.Tensor] = {}
-        for one in states:
-            for name, values in one["residuals"].items():
-                # All that all ranks have not sent, shared equally: the mean is what counts.
-                share = values.to(torch.float32) if own else values.to(torch.float32) / len(states)
-                residuals[name] = residuals[name] + share if name in residuals else share
+        states, _ = self._place.checked(saved)
+        residuals = shared([one["residuals"] for one in states])
         self._names.check(set(residuals))
         first = states[0]
         if self._undecided and first["plan"] != "auto":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -15,8 +16,8 @@ from gradwire._native import Error, Plan
 from gradwire._over_links import OverLinks
 from gradwire._thread import JobThread
 from gradwire._worker import Layout as LinkLayout
-from gradwire.device.bucket import Bucket, Layout
-from gradwire.device.exchange import Group
+from gradwire.device.bucket import Bucket, Layout, shared
+from gradwire.device.exchange import Group, checksum
 from gradwire.device.lane import ThreadLane
 from gradwire.device.over_group import check
 from gradwire.device.plan import PREFIX, GroupPlan, group_plan
@@ -28,10 +29,20 @@ class Exchange(Protocol):
     plan: str
     rank: int
     ranks: int
-    sent_bytes: int
     device: torch.device
     """Where values are exchanged."""
-    thread: JobThread
+
+    @property
+    def thread(self) -> JobThread:
+        """Returns what runs the jobs."""
+
+    @property
+    def close(self) -> Callable[[], Any]:
+        """Returns what ends the thread, and the connections."""
+
+    @property
+    def sent_bytes(self) -> int:
+        """Returns the bytes that this rank has sent."""
 
     def mean(self, number: int, values: torch.Tensor) -> None:
         """Replaces a fragment's values, f32 `[n]`, by their mean over the ranks, by the plan, and changes its residual."""
@@ -51,6 +62,9 @@ class Exchange(Protocol):
     def resume(self, residuals: Any) -> None:
         """Goes on with them, among as many ranks as there are now."""
 
+    def share(self, residuals: list[Any]) -> None:
+        """Goes on with this rank's share of those of all ranks before."""
+
     def largest_residual(self) -> float:
         """Returns their largest magnitude."""
 
@@ -59,9 +73,6 @@ class Exchange(Protocol):
 
     def wait(self) -> None:
         """Waits until the device has done what this thread gave it."""
-
-    def close(self) -> None:
-        """Ends the thread, and the connections."""
 
 
 class ByLinks:
@@ -101,6 +112,10 @@ class ByLinks:
         self._worker.channel.resume(residuals.numpy().tobytes())
         self.commit()
 
+    def share(self, residuals: list[torch.Tensor]) -> None:
+        self._worker.channel.load([each.numpy().tobytes() for each in residuals], self.rank)
+        self.commit()
+
     def largest_residual(self) -> float:
         return self._worker.channel.largest_residual()
 
@@ -123,8 +138,8 @@ class ByGroup:
         own = dist.new_group(dist.get_process_group_ranks(group or dist.group.WORLD), use_local_synchronization=True)
         self._group = Group(own)
         self.plan, self.rank, self.ranks, self.device = str(self._plan), self._group.rank, self._group.ranks, device
-        self._layouts = [Layout(tuple(names), tuple(shapes)) for names, shapes in fragments]
-        self._buckets = [Bucket(each, torch.empty(sum(each.lens), device=device), may_be_unused=False, skips=True) for each in self._layouts]
+        layouts = [Layout(tuple(names), tuple(shapes)) for names, shapes in fragments]
+        self._buckets = [Bucket(each, torch.empty(sum(each.lens), device=device), may_be_unused=False, skips=True) for each in layouts]
         self._exchanged: list[Bucket] = []
         self._module: Any = torch.get_device_module(device)
         self._stream = None if device.type == "cpu" else self._module.Stream(device)
@@ -140,7 +155,7 @@ class ByGroup:
         bucket = self._buckets[number]
         mean = bucket.exchange(self._group, self._plan, values)
         self._exchanged.append(bucket)
-        bits = torch.where(mean.isnan(), 0.0, mean).view(torch.int32).sum(dtype=torch.int64)
+        bits = checksum(mean)
         most, least = self._group.largest(torch.stack((bits, -bits))).tolist()
         if most != -least:
             raise Error("replicas got different means of one round; do all ranks have the same hardware, torch and gradwire?")
@@ -169,6 +184,9 @@ class ByGroup:
             bucket.reset()
             bucket.take(residuals, {})
 
+    def share(self, residuals: list[dict[str, torch.Tensor]]) -> None:
+        self.resume(shared(residuals))
+
     def lane(self) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext() if self._stream is None else self._module.stream(self._stream)
 
@@ -186,7 +204,7 @@ def opened(
     group: dist.ProcessGroup | None,
     device: torch.device,
     fragments: list[tuple[list[str], list[tuple[int, ...]]]],
-) -> ByLinks | ByGroup:
+) -> Exchange:
     """Opens an exchange, at all ranks together. `fragments` are the names and the shapes of their parameters."""
     if str(plan) in ("auto", PREFIX + "auto"):
         raise ValueError('plan="auto" chooses by the iterations of DDP: give LocalSteps one, such as "bounded:4"')

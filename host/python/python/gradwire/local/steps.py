@@ -13,11 +13,12 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from gradwire._link import Link
+from gradwire._link import Link, group_of
+from gradwire._names import Names
 from gradwire._native import Error, Plan, __version__
 from gradwire._residuals import Place
 from gradwire.device.fsdp import check_shards, sharded_modules
-from gradwire.local.exchange import ByGroup, ByLinks, opened
+from gradwire.local.exchange import Exchange, opened
 from gradwire.local.fragment import Outer, divided, flat, put
 from gradwire.local.rounds import Act, Rounds, settle
 
@@ -131,9 +132,7 @@ class LocalSteps:
             raise Error("torch.distributed is not initialised: call init_process_group first")
         if not hasattr(optimizer, "register_step_post_hook"):
             raise Error(f"torch {torch.__version__} has no hook behind optimizer.step(): local steps need torch 2.0 or newer")
-        if link is not None and group is not None and link.group is not group:
-            raise ValueError("link and group are of different process groups: give one of them")
-        group = group if link is None else link.group
+        group = group_of(link, group)
         model = getattr(model, "_orig_mod", model)
         _check_model(model, group)
         self._model, self._optimizer, self._plan = model, optimizer, plan
@@ -143,12 +142,13 @@ class LocalSteps:
         self.every = max(self._least, 4) if isinstance(every, str) else every
         self._said = (__version__, str(plan), str(every), warmup, delay, fragments, getattr(outer, "__qualname__", str(outer)))
         self._warmup, self._delay = warmup, delay
-        named = [(name.replace("_orig_mod.", ""), each) for name, each in _inner(model).named_parameters() if each.requires_grad]
+        names = Names(model)
+        named = [(names.name(each), each) for each in model.parameters() if each.requires_grad]
         if not named:
             raise ValueError("the model has no parameters that require gradients")
         self._fragments = divided(named, fragments, outer)
         self._device = self._fragments[0].common.device
-        self._buffers = [each for each in _inner(model).buffers() if each.is_floating_point()]
+        self._buffers = [each for each in model.buffers() if each.is_floating_point()]
         self._common_buffers = flat(self._buffers) if self._buffers else None
         self._rounds: Rounds[_Flight] = Rounds()
         # The one under way, whether or not its mean is there.
@@ -163,7 +163,7 @@ class LocalSteps:
         self._stepped: float | None = None
         self._step_s: list[float] = []
         self._trial_s: list[float] = []
-        self._exchange: ByLinks | ByGroup | None = None
+        self._exchange: Exchange | None = None
         share = self._open(link, group)
         if self._rounds.number:
             self._send(range(len(self._fragments)), 0, share)
@@ -174,13 +174,13 @@ class LocalSteps:
         standing = None if self._new else self._rounds.standing()
         shapes = [(each.names, each.shapes) for each in self._fragments]
         everybody: list[Any] = [None] * dist.get_world_size(group)
-        dist.all_gather_object(everybody, (self._said, shapes, standing), group=group)
-        for rank, (said, theirs, _) in enumerate(everybody):
+        dist.all_gather_object(everybody, (self._said, shapes, standing, self._iteration), group=group)
+        for rank, (said, theirs, *_) in enumerate(everybody):
             if said != everybody[0][0]:
                 raise Error(f"rank {rank} has {_told(said)}, rank 0 {_told(everybody[0][0])}: give all ranks the same")
             if theirs != everybody[0][1]:
                 raise Error(f"rank {rank} has parameters of other names or shapes than rank 0: give all ranks the same model")
-        acts, source = settle([standing for *_, standing in everybody])
+        acts, source = settle([standing for *_, standing, _ in everybody])
         act = acts[dist.get_rank(group)]
         residuals = self._settled(act)
         if Act.COPY in acts:
@@ -190,7 +190,8 @@ class LocalSteps:
         if residuals is not None:
             self._exchange.resume(residuals)
         self._place = Place("local", self._exchange.rank, self._exchange.ranks)
-        self._since = 0
+        # A rank that saw a death earlier took fewer. The warmup ends for all together.
+        self._iteration, self._since = max(iteration for *_, iteration in everybody), 0
         return len(acts) / max(len(acts) - acts.count(Act.COPY), 1)
 
     def _settled(self, act: Act) -> Any:
@@ -218,12 +219,12 @@ class LocalSteps:
         state: list[Any] = [None]
         if sends:
             inner = None if sharded else self._optimizer.state_dict()
-            state = [(self._common_state(), inner, self._rounds.number, self._iteration, self.every, self._auto)]
+            state = [(self._common_state(), inner, self._rounds.number, self.every, self._auto)]
         whole = dist.group.WORLD if group is None else group
         dist.broadcast_object_list(state, src=dist.get_global_rank(whole, source), group=group)
         if act is not Act.COPY:
             return
-        common, inner, self._rounds.number, self._iteration, self.every, self._auto = state[0]
+        common, inner, self._rounds.number, self.every, self._auto = state[0]
         if self._rounds.number and sharded:
             raise Error("a new rank with FSDP shards cannot copy the optimizer's state of others: start all ranks from a checkpoint")
         self._load_common(common)
@@ -263,7 +264,7 @@ class LocalSteps:
         with torch.no_grad():
             deltas = {number: self._fragments[number].delta() for number in numbers}
             buffers = flat(self._buffers) if self._buffers and 0 in deltas else None
-            means = {number: (delta * share).to(exchange.device, copy=True) for number, delta in deltas.items()}
+            means = {number: (delta * share).to(exchange.device) for number, delta in deltas.items()}
             mean_of_buffers = None if buffers is None else buffers.to(exchange.device, copy=True)
         flight = _Flight(deltas, buffers, means, mean_of_buffers, self._iteration + delay, bool(delay))
         exchange.wait()
@@ -303,7 +304,8 @@ class LocalSteps:
             self._opened().thread.check()
             self._waited_s += time.monotonic() - begin
             self._exchange_s += flight.seconds
-            self._trial_s.append(flight.seconds)
+            if self._auto:
+                self._trial_s.append(flight.seconds)
         self._flight = None
         self._take_over(flight)
 
@@ -332,7 +334,7 @@ class LocalSteps:
         self.every = chosen(step_s, exchange_s, self._least)
         self._auto, self._since = False, 0
 
-    def _opened(self) -> ByLinks | ByGroup:
+    def _opened(self) -> Exchange:
         if self._exchange is None:
             raise Error("this LocalSteps is closed: make another one")
         return self._exchange
@@ -347,7 +349,7 @@ class LocalSteps:
             with contextlib.suppress(BaseException):
                 self._flight.future.wait()
         exchange.close()
-        share = self._open(link, group if link is None else link.group)
+        share = self._open(link, group_of(link, group))
         self._send(range(len(self._fragments)), 0, share)
 
     @contextlib.contextmanager
@@ -448,9 +450,7 @@ class LocalSteps:
             if state["under_way"] is not None:
                 self._flight = _resumed(state["under_way"], exchange.device, self._device)
         else:
-            mine = states[self._place.rank] if self._place.rank < len(states) else None
-            if mine is not None:
-                exchange.resume(mine["residuals"])
+            exchange.share([each["residuals"] for each in states])
             self._use_common()
         self._iteration, self.every, self._auto = state["iteration"], state["every"], state["auto"]
         self._since = state["since"] if own else 0
@@ -465,7 +465,12 @@ class LocalSteps:
             if self._exchange.thread.error is None:
                 self._send(range(len(self._fragments)), 0)
         finally:
-            self._hook.remove()
+            self._leave()
+
+    def _leave(self) -> None:
+        """Closes without an exchange."""
+        self._hook.remove()
+        if self._exchange is not None:
             self._exchange.close()
             self._exchange = None
 
@@ -473,11 +478,8 @@ class LocalSteps:
         return self
 
     def __exit__(self, kind: Any, *_: object) -> None:
-        if kind is not None and self._exchange is not None:
-            # Others must not wait for an exchange that this rank does not begin.
-            self._exchange.close()
-            self._exchange = None
-        self.close()
+        # After an exception, others must not wait for an exchange that this rank does not begin.
+        self._leave() if kind is not None else self.close()
 
     def __reduce__(self) -> Any:
         raise TypeError("a gradwire.LocalSteps cannot be pickled or copied: save its state_dict()")
@@ -498,10 +500,6 @@ def _power_of_two(at_least: int) -> int:
 def _told(said: tuple[Any, ...]) -> str:
     version, plan, every, warmup, delay, fragments, outer = said
     return f"gradwire {version}, plan {plan!r}, every={every}, warmup={warmup}, delay={delay}, fragments={fragments} and outer={outer}"
-
-
-def _inner(model: torch.nn.Module) -> torch.nn.Module:
-    return model.module if isinstance(model, DistributedDataParallel) else model
 
 
 def _resumed(saved: Any, exchange: torch.device, device: torch.device) -> _Flight:
