@@ -461,6 +461,8 @@ pub struct Syn {
 pub struct FlowTable<const SETS: usize> {
     sets: [[Flow; WAYS]; SETS],
     seed: u64,
+    /// The place of the flow that was found last: segments come in bursts.
+    last: usize,
 }
 
 impl<const SETS: usize> FlowTable<SETS> {
@@ -469,7 +471,7 @@ impl<const SETS: usize> FlowTable<SETS> {
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         const { assert!(SETS.is_power_of_two()) };
-        Self { sets: [[Flow::VACANT; WAYS]; SETS], seed }
+        Self { sets: [[Flow::VACANT; WAYS]; SETS], seed, last: 0 }
     }
 
     /// Forgets all flows; `seed` keys the hash from now on.
@@ -479,8 +481,14 @@ impl<const SETS: usize> FlowTable<SETS> {
     }
 
     /// The flow with this key.
+    #[inline]
     pub fn find(&mut self, key: &FlowKey) -> Option<&mut Flow> {
-        self.set(key).iter_mut().find(|flow| flow.key == *key && flow.phase != Phase::Vacant)
+        let has = |flow: &Flow| flow.key == *key && flow.phase != Phase::Vacant;
+        if !self.sets.as_flattened().get(self.last).is_some_and(has) {
+            let set = self.set(key);
+            self.last = WAYS * set + self.sets.get(set)?.iter().position(has)?;
+        }
+        self.sets.as_flattened_mut().get_mut(self.last)
     }
 
     /// Takes note of a SYN; its flow.
@@ -542,6 +550,7 @@ impl<const SETS: usize> FlowTable<SETS> {
     /// yields.
     fn find_or_insert(&mut self, key: &FlowKey, now: Millis) -> Result<&mut Flow, PassReason> {
         let set = self.set(key);
+        let set = self.sets.get_mut(set).map_or(&mut [][..], |set| set);
         // Own place first, then who was seen longest ago; vacant places were never seen.
         let rank = |flow: &Flow| match flow.phase {
             Phase::Vacant => Some((1, 0)),
@@ -557,15 +566,11 @@ impl<const SETS: usize> FlowTable<SETS> {
         Ok(flow)
     }
 
-    fn set(&mut self, key: &FlowKey) -> &mut [Flow] {
+    /// The number of the set that has the key's place.
+    fn set(&self, key: &FlowKey) -> usize {
         let hash = key.hash(self.seed);
         // A product's low bits know nothing of the factor's high ones, where ports are; its highest
-        // know of all.
-        let index = (((hash >> 32) * SETS as u64) >> 32) as usize;
-        // The remainder keeps the index in range, and the compiler can see it.
-        match self.sets.get_mut(index % SETS) {
-            Some(set) => set,
-            None => &mut [],
-        }
+        // know of all. The remainder is no other number, and the compiler can see it in range.
+        (((hash >> 32) * SETS as u64) >> 32) as usize % SETS
     }
 }
