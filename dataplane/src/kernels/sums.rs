@@ -10,6 +10,8 @@
 
 use super::numbers::bytes_of_mut;
 use super::units::{SIMPLE_BELOW, Unsummable, WHOLE_BITS, add, to_units};
+#[cfg(target_arch = "x86_64")]
+use super::x86::avx2::Avx2;
 use super::{Adder, Kernel, Token, bit_plane, scalar32};
 use crate::codec::VALUE_LEN;
 use crate::codec::bit_plane::Bound;
@@ -189,7 +191,9 @@ impl Kernel {
             _ if sums.len() > BLOCK_VALUES => return None,
             Token::Scalar32 => bit_plane::scalar32::encode_sums(sums, out),
             #[cfg(target_arch = "x86_64")]
-            Token::Avx512(token) => bit_plane::avx512::encode_sums(token, sums, out),
+            // It has no way for raw sums; the processor has AVX2, whose kernel has one.
+            Token::Avx512(token) => bit_plane::avx512::encode_sums(token, sums, out)
+                .or_else(|| Avx2::detect().and_then(|token| bit_plane::avx2::encode_sums(token, sums, out))),
             #[cfg(target_arch = "x86_64")]
             Token::Avx2(token) => bit_plane::avx2::encode_sums(token, sums, out),
             _ => self.encode_as_values(sums, out),
