@@ -1,5 +1,6 @@
 //! Host to wire: rule, flow, groups, headers.
 
+use crate::checksum::Sum;
 use crate::codec::VALUE_LEN;
 use crate::flow::capabilities::{Advertisement, CapabilityTable};
 use crate::flow::{FlowTable, Millis, Syn};
@@ -10,7 +11,9 @@ use crate::values;
 use crate::verdict::{Change, Counters, PassReason, TaggedTraffic, Verdict};
 use crate::wire::capability::{CAPABILITY_LEN, Capability};
 use crate::wire::frame::{Extent, IpFrame, MIN_FRAME_LEN, Packet, Transport, tcp_flags};
-use crate::wire::rewrite::{Headers, L4Checksum, write_at, write_headers, write_options, write_remarked};
+use crate::wire::rewrite::{
+    Headers, L4Checksum, change_headers, copy_headers, write_at, write_options, write_remarked,
+};
 use crate::wire::segment_header::{CHECKSUM_CONSTANT, HEADER_LEN, SegmentHeader};
 
 /// The sending direction: host to wire. At most `SETS * 8` TCP flows; `SETS` is a power of two.
@@ -200,7 +203,7 @@ impl<const SETS: usize> Egress<SETS> {
         // Fast Open (RFC 7413): the stream starts in the SYN, and what follows does not show
         // whether with a length.
         if index.is_some() && packet.payload_len() >= VALUE_LEN {
-            flow.check_syn_payload(|| looks_like_f32(self.kernel, &packet, 0, true));
+            flow.check_syn_payload(|| looks_like_f32(packet.payload(), true, None, self.kernel));
         }
         let rule = index.and_then(|index| self.rules.as_slice().get(index));
         let asked = if flags & tcp_flags::ACK != 0 {
@@ -241,12 +244,12 @@ impl<const SETS: usize> Egress<SETS> {
         if packet.is_tunnel() {
             return Err(PassReason::Tunnel);
         }
-        packet.verify(self.kernel)?;
+        let checked = Checked::new(packet, rule, self.kernel)?;
         let head_len = usize::from(rule.udp_offset);
-        if rule.heuristic == Heuristic::On && !looks_like_f32(self.kernel, packet, head_len, false) {
+        if rule.heuristic == Heuristic::On && !checked.looks_like_f32(head_len, false, self.kernel) {
             return Err(PassReason::NotValues);
         }
-        compress(self.kernel, packet, rule, self.rules.mark(), head_len, out, &mut self.last.1)
+        compress(self.kernel, &checked, rule, self.rules.mark(), head_len, out, &mut self.last.1)
     }
 
     /// Compresses a tagged segment to `out`; the new frame's length.
@@ -289,7 +292,7 @@ impl<const SETS: usize> Egress<SETS> {
             }
             return Err(PassReason::NoPayload);
         }
-        packet.verify(self.kernel)?;
+        let checked = Checked::new(packet, rule, self.kernel)?;
         // 2.
         let key = packet.flow_key();
         let flow = match rule.alignment {
@@ -315,9 +318,9 @@ impl<const SETS: usize> Egress<SETS> {
         }
         // A piece of a value shows nothing; as the start of a stream it counts as missed.
         if rule.heuristic == Heuristic::On && packet.payload_len() >= head_len + VALUE_LEN {
-            flow.check_payload(seq, |starts| looks_like_f32(self.kernel, packet, head_len, starts))?;
+            flow.check_payload(seq, |starts| checked.looks_like_f32(head_len, starts, self.kernel))?;
         }
-        let len = compress(self.kernel, packet, rule, self.rules.mark(), head_len, out, &mut self.last.1)?;
+        let len = compress(self.kernel, &checked, rule, self.rules.mark(), head_len, out, &mut self.last.1)?;
         flow.compressed(seq, packet.frame().len() - len);
         Ok(len)
     }
@@ -453,12 +456,45 @@ fn write_capability(
     write_options(packet, (0, 0, &capability.to_options()), kernel, out)
 }
 
-/// Whether the payload behind its first `head_len` bytes looks like values. If it `starts` the
-/// stream, one implausible word is enough: frameworks begin with a header, or with a length.
-fn looks_like_f32(kernel: Kernel, packet: &Packet<'_>, head_len: usize, starts: bool) -> bool {
-    let values = packet.payload().get(head_len..).unwrap_or(&[]);
-    !kernel.any_may_be_implausible(values)
-        || !(starts && values::first_is_implausible(values) || values::has_header(values))
+/// A packet of the host whose checksums are right.
+struct Checked<'p, 'a> {
+    packet: &'p Packet<'a>,
+    header_sum: Sum,
+    /// Whether a value of the payload may be implausible, if that was looked for.
+    may_be_implausible: Option<bool>,
+}
+
+impl<'p, 'a> Checked<'p, 'a> {
+    // The payload is read once for its sum and for the heuristic. Always inlined: handed over in
+    // memory, what was just written would be read before it can be.
+    #[inline(always)]
+    fn new(packet: &'p Packet<'a>, rule: &Rule, kernel: Kernel) -> Result<Self, PassReason> {
+        let mut may_be_implausible = None;
+        let header_sum = packet.verify_with(|payload| match rule.heuristic {
+            Heuristic::Off => kernel.sum(payload),
+            Heuristic::On => {
+                let (sum, found) = kernel.sum_and_may_be_implausible(payload);
+                may_be_implausible = Some(found);
+                sum
+            }
+        })?;
+        Ok(Self { packet, header_sum, may_be_implausible })
+    }
+
+    /// Whether the payload behind its first `head_len` bytes looks like values, as
+    /// [`looks_like_f32`] says.
+    fn looks_like_f32(&self, head_len: usize, starts: bool, kernel: Kernel) -> bool {
+        let values = self.packet.payload().get(head_len..).unwrap_or(&[]);
+        looks_like_f32(values, starts, self.may_be_implausible.filter(|_| head_len == 0), kernel)
+    }
+}
+
+/// Whether `values` look like values. If they `start` the stream, one implausible word is enough:
+/// frameworks begin with a header, or with a length. `may_be_implausible` is whether one is,
+/// perhaps, if that is known.
+fn looks_like_f32(values: &[u8], start: bool, may_be_implausible: Option<bool>, kernel: Kernel) -> bool {
+    !may_be_implausible.unwrap_or_else(|| kernel.any_may_be_implausible(values))
+        || !(start && values::first_is_implausible(values) || values::has_header(values))
 }
 
 /// Writes the compressed frame to `out`: headers, in routed framing the segment header, `head_len`
@@ -468,7 +504,7 @@ fn looks_like_f32(kernel: Kernel, packet: &Packet<'_>, head_len: usize, starts: 
 // written there.
 fn compress(
     kernel: Kernel,
-    packet: &Packet<'_>,
+    &Checked { packet, header_sum, .. }: &Checked<'_, '_>,
     rule: &Rule,
     mark: u8,
     head_len: usize,
@@ -494,6 +530,7 @@ fn compress(
         Framing::Routed => packet.payload_at() + HEADER_LEN,
     };
     let groups_at = head_at + head_len;
+    copy_headers(packet, out).ok_or(PassReason::NoRoom)?;
     // If the groups do not even fit into the old frame's room, they are not shorter.
     let room = out.get_mut(groups_at..).ok_or(PassReason::NotShorter)?;
     let groups_len = kernel.encode(values, room, rule.profile).map_err(|_| PassReason::NotShorter)?;
@@ -508,7 +545,7 @@ fn compress(
     write_at(out, head_at, head).ok_or(PassReason::NoRoom)?;
     write_at(out, tail_at, tail).ok_or(PassReason::NoRoom)?;
     match rule.framing {
-        Framing::InPlace => write_at(out, 0, packet.headers()),
+        Framing::InPlace => Some(()),
         Framing::Routed => {
             let segment = SegmentHeader {
                 tos: packet.tos() & !ECN,
@@ -517,13 +554,16 @@ fn compress(
                 raw_len: payload.len() as u16, // bounded by an IP length field
                 profile: rule.profile,
             };
-            write_at(out, packet.payload_at(), &segment.to_bytes()).ok_or(PassReason::NoRoom)?;
+            let segment = segment.to_bytes();
+            // Before the segment header is written: a wide load waits for narrow stores.
+            let payload_sum = Sum::of(&segment) + kernel.sum(out.get(head_at..len).unwrap_or(&[]));
+            write_at(out, packet.payload_at(), &segment).ok_or(PassReason::NoRoom)?;
             let headers = Headers {
                 tos: mark | (packet.tos() & ECN),
                 payload_len: len - packet.payload_at(),
-                checksum: L4Checksum::Computed { plus: CHECKSUM_CONSTANT },
+                checksum: L4Checksum::Computed { header_sum, payload_sum, plus: CHECKSUM_CONSTANT },
             };
-            write_headers(packet, headers, kernel, out)
+            change_headers(packet, headers, out)
         }
     }
     .ok_or(PassReason::NoRoom)?;

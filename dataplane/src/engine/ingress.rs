@@ -9,7 +9,7 @@ use crate::rules::{ECN, Framing, Handshake, Rule, Rules};
 use crate::verdict::{Change, Counters, DropReason, PassReason, Verdict};
 use crate::wire::capability::Capability;
 use crate::wire::frame::{EXCLUDED_FLAGS, Extent, IpFrame, MIN_FRAME_LEN, Packet, Transport, tcp_flags};
-use crate::wire::rewrite::{Headers, L4Checksum, write_headers, write_options};
+use crate::wire::rewrite::{Headers, L4Checksum, change_headers, copy_headers, write_at, write_options};
 use crate::wire::segment_header::{CHECKSUM_CONSTANT, SegmentHeader};
 
 /// The receiving direction: wire to host. It keeps no state but its counters, and writes to the
@@ -28,7 +28,8 @@ struct Restoration {
     head_len: usize,
     raw_len: usize,
     profile: Profile,
-    no_checksum: bool,
+    /// None: the datagram that the host sent had none.
+    header_sum: Option<Sum>,
     /// Bytes may follow the payload: MACs and switches pad frames to the Ethernet minimum.
     padded: bool,
 }
@@ -127,7 +128,8 @@ impl Ingress {
             return Err(DropReason::IpChecksum.into());
         }
         let unchecked = matches!(packet.transport(), Transport::Udp { checksum: 0 });
-        let sum = packet.l4_sum(self.kernel);
+        let header_sum = packet.header_sum();
+        let sum = packet.l4_sum(header_sum, |payload| self.kernel.sum(payload));
         if unchecked || sum.is_zero() {
             // A host takes it for what it is, or for data.
             return Err(match (self.is_ours(&packet), unchecked) {
@@ -156,7 +158,7 @@ impl Ingress {
             head_len: usize::from(segment.head_len),
             raw_len: usize::from(segment.raw_len),
             profile: segment.profile,
-            no_checksum: segment.no_checksum,
+            header_sum: (!segment.no_checksum).then_some(header_sum),
             padded: false,
         };
         self.restore(&packet, body, &restoration, out).map_err(Into::into)
@@ -199,7 +201,7 @@ impl Ingress {
             head_len,
             raw_len,
             profile: rule.profile,
-            no_checksum,
+            header_sum: (!no_checksum).then(|| packet.header_sum()),
             // Tags may have been put on after the padding.
             padded: (MIN_FRAME_LEN..=MIN_FRAME_LEN + packet.tags_len()).contains(&packet.frame().len()),
         };
@@ -214,16 +216,17 @@ impl Ingress {
         restoration: &Restoration,
         out: &mut [u8],
     ) -> Result<usize, DropReason> {
-        let &Restoration { tos, head_len, raw_len, profile, no_checksum, padded } = restoration;
+        let &Restoration { tos, head_len, raw_len, profile, header_sum, padded } = restoration;
         let payload_at = packet.payload_at();
         let len = payload_at + raw_len;
         if len - packet.ip_at() > usize::from(self.mtu) {
             return Err(DropReason::TooLong);
         }
+        copy_headers(packet, out).ok_or(DropReason::NoRoom)?;
         let payload = out.get_mut(payload_at..len).ok_or(DropReason::NoRoom)?;
         let (head_in, body) = body.split_at_checked(head_len).ok_or(DropReason::Groups)?;
         let (head, rest) = payload.split_at_mut_checked(head_len).ok_or(DropReason::Malformed)?;
-        head.copy_from_slice(head_in);
+        write_at(head, 0, head_in).ok_or(DropReason::Malformed)?;
         let (values, tail) = rest.split_at_mut(rest.len() - rest.len() % VALUE_LEN);
         let groups_len = self.kernel.decode(body, values, profile).map_err(|_| DropReason::Groups)?;
         let after = body.get(groups_len..).unwrap_or(&[]);
@@ -231,9 +234,15 @@ impl Ingress {
         if !excess.is_empty() && !padded {
             return Err(DropReason::Excess);
         }
-        tail.copy_from_slice(tail_in);
-        let checksum = if no_checksum { L4Checksum::None } else { L4Checksum::Computed { plus: 0 } };
-        write_headers(packet, Headers { tos, payload_len: raw_len, checksum }, self.kernel, out)
+        write_at(tail, 0, tail_in).ok_or(DropReason::Groups)?;
+        let checksum = match header_sum {
+            None => L4Checksum::None,
+            Some(header_sum) => {
+                let payload_sum = self.kernel.sum(out.get(payload_at..len).unwrap_or(&[]));
+                L4Checksum::Computed { header_sum, payload_sum, plus: 0 }
+            }
+        };
+        change_headers(packet, Headers { tos, payload_len: raw_len, checksum }, out)
             .ok_or(DropReason::TooLong)?;
         Ok(len)
     }

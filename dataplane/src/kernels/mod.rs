@@ -135,6 +135,15 @@ impl Kernel {
         }
     }
 
+    /// [`Self::sum`] and [`Self::any_may_be_implausible`], of the same bytes.
+    pub(crate) fn sum_and_may_be_implausible(self, values: &[u8]) -> (Sum, bool) {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Token::Avx2(kernel) => kernel.sum_and_may_be_implausible(values),
+            _ => (self.sum(values), self.any_may_be_implausible(values)),
+        }
+    }
+
     /// Encodes `values`, little-endian `f32`s at any alignment, to the start of `coded`; the length
     /// of their code. As [`crate::codec::encode_payload`] and
     /// [`crate::codec::bit_plane::encode_payload`]. Behind that length, `coded` may be overwritten.
@@ -283,8 +292,12 @@ mod tests {
                         implausible.map(|word| (word, true)).into_iter().chain(even.map(|word| (word, false)))
                     {
                         values[place] = word.to_le_bytes();
-                        let found = kernel.any_may_be_implausible(values[..len].as_flattened());
+                        let bytes = values[..len].as_flattened();
+                        let found = kernel.any_may_be_implausible(bytes);
                         assert_eq!(found, is_implausible, "{} {len} {place} {word:#x}", kernel.name());
+                        let (sum, found) = kernel.sum_and_may_be_implausible(bytes);
+                        assert_eq!(found, is_implausible, "{} {len} {place} {word:#x}", kernel.name());
+                        assert_eq!(sum.value(), Sum::of(bytes).value(), "{} {len}", kernel.name());
                     }
                     values[place] = 1f32.to_le_bytes();
                 }

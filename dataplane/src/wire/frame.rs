@@ -78,8 +78,9 @@ pub struct IpFrame<'a> {
     tos: u8,
 }
 
+/// The big-endian word at byte `at`.
 #[inline]
-fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+pub(super) fn be16(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..)?.first_chunk().map(|bytes| u16::from_be_bytes(*bytes))
 }
 
@@ -362,6 +363,11 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
+    /// Its frame, as far as the IP header.
+    pub(crate) const fn ip_frame(&self) -> &IpFrame<'a> {
+        &self.ip_frame
+    }
+
     /// The whole frame.
     #[must_use]
     pub const fn frame(&self) -> &'a [u8] {
@@ -442,23 +448,34 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// Whether the packet is all in its frame and its checksums are right, or left to offload.
-    /// Asked of a packet of the host: what was wrong before must not become right.
+    /// The sum of the headers ([`Self::header_sum`]), if the packet is all in its frame and its
+    /// checksums are right, or left to offload. Asked of a packet of the host: what was wrong
+    /// before must not become right.
     ///
     /// # Errors
     /// [`PassReason::Malformed`] if the frame ends before the packet, [`PassReason::IpChecksum`],
     /// [`PassReason::L4Checksum`].
     #[inline]
-    pub fn verify(&self, kernel: Kernel) -> Result<(), PassReason> {
+    pub fn verify(&self, kernel: Kernel) -> Result<Sum, PassReason> {
+        self.verify_with(|payload| kernel.sum(payload))
+    }
+
+    /// As [`Self::verify`], with `sum` for the sum of the payload.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline(always)] // as `packet`
+    pub(crate) fn verify_with(&self, sum: impl FnOnce(&[u8]) -> Sum) -> Result<Sum, PassReason> {
         if self.extent() == Extent::Short {
             return Err(PassReason::Malformed);
         }
         if !self.ip_checksum_holds() {
             return Err(PassReason::IpChecksum);
         }
+        let header_sum = self.header_sum();
         let none = matches!(self.transport, Transport::Udp { checksum: 0 });
-        if none || self.l4_sum(kernel).is_zero() || self.l4_checksum_is_offloaded() {
-            Ok(())
+        if none || self.l4_sum(header_sum, sum).is_zero() || self.l4_checksum_is_offloaded() {
+            Ok(header_sum)
         } else {
             Err(PassReason::L4Checksum)
         }
@@ -485,34 +502,51 @@ impl<'a> Packet<'a> {
     pub fn ip_checksum_holds(&self) -> bool {
         match self.ip_frame.ip {
             Ip::V6 => true,
-            Ip::V4 => {
-                let header = self.ip_frame.frame.get(self.ip_frame.ip_at..self.l4_at);
-                header.is_some_and(|header| Sum::of(header).is_zero())
-            }
+            Ip::V4 => Sum::of_words(self.words(self.ip_frame.ip_at, self.l4_at)).is_zero(),
         }
     }
 
-    /// The sum of the pseudo-header for a transport segment of `l4_len` bytes
-    /// (RFC 9293 §3.1, RFC 768, RFC 8200 §8.1).
+    /// The sum of addresses and protocol: of the pseudo-header all but the length (RFC 9293 §3.1,
+    /// RFC 768, RFC 8200 §8.1).
+    #[inline]
+    fn address_sum(&self) -> Sum {
+        let at = self.ip_frame.ip_at;
+        let addresses = match self.ip_frame.ip {
+            Ip::V4 => self.words(at + 12, at + 20),
+            Ip::V6 => self.words(at + 8, at + 40),
+        };
+        Sum::of_words(addresses) + Sum::word(self.protocol().into())
+    }
+
+    /// Whole words of the headers; none if they are not there.
+    #[inline]
+    fn words(&self, at: usize, end: usize) -> &'a [[u8; 4]] {
+        self.ip_frame.frame.get(at..end).unwrap_or(&[]).as_chunks().0
+    }
+
+    /// The sum of the pseudo-header for a transport segment of `l4_len` bytes.
     #[inline]
     #[must_use]
     pub fn pseudo_sum(&self, l4_len: usize) -> Sum {
-        let (at, len) = match self.ip_frame.ip {
-            Ip::V4 => (self.ip_frame.ip_at + 12, 8),
-            Ip::V6 => (self.ip_frame.ip_at + 8, 32),
-        };
-        let addresses = self.ip_frame.frame.get(at..at + len).unwrap_or(&[]);
         // A length from an IP length field fits 16 bits.
-        Sum::of(addresses) + Sum::word(self.protocol().into()) + Sum::word(l4_len as u16)
+        self.address_sum() + Sum::word(l4_len as u16)
+    }
+
+    /// The sum of what the transport's checksum covers, but for payload and the pseudo-header's
+    /// length: addresses, protocol, and the transport header with its checksum.
+    #[inline]
+    #[must_use]
+    pub fn header_sum(&self) -> Sum {
+        self.address_sum() + Sum::of_words(self.words(self.l4_at, self.payload_at))
     }
 
     /// The sum of pseudo-header and segment: zero if the checksum is right. Only for packets that
-    /// lie wholly in their frame.
+    /// lie wholly in their frame. `header_sum` is that of the packet, and `sum` makes that of its
+    /// payload.
     #[inline]
     #[must_use]
-    pub fn l4_sum(&self, kernel: Kernel) -> Sum {
-        let segment = self.ip_frame.frame.get(self.l4_at..self.end).unwrap_or(&[]);
-        self.pseudo_sum(segment.len()) + kernel.sum(segment)
+    pub fn l4_sum(&self, header_sum: Sum, sum: impl FnOnce(&[u8]) -> Sum) -> Sum {
+        header_sum + Sum::word((self.end - self.l4_at) as u16) + sum(self.payload())
     }
 
     /// The transport's checksum field.

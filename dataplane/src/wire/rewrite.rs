@@ -1,10 +1,13 @@
 //! Headers of a rewritten packet: lengths, type of service, and the checksums that follow from
 //! them.
 
-use super::frame::{Extent, Ip, IpFrame, Packet, TCP_LEN, Transport};
+use super::frame::{Extent, Ip, IpFrame, Packet, TCP_LEN, Transport, be16};
 use super::segment_header::SegmentHeader;
 use crate::checksum::{Sum, update};
 use crate::kernels::Kernel;
+
+/// Bytes of an IP header that are there in both versions.
+const MIN_IP_LEN: usize = 20;
 
 /// The header fields that change; the rest is copied.
 #[derive(Clone, Copy, Debug)]
@@ -20,8 +23,12 @@ pub(crate) struct Headers {
 /// The way to make the transport checksum of a rewritten packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum L4Checksum {
-    /// Over the new segment, plus this constant.
+    /// Over the new segment, plus a constant.
     Computed {
+        /// [`Packet::header_sum`] of the old packet.
+        header_sum: Sum,
+        /// The sum of the new payload.
+        payload_sum: Sum,
         /// 0 for what a host is to accept.
         plus: u16,
     },
@@ -29,57 +36,85 @@ pub(crate) enum L4Checksum {
     None,
 }
 
-/// Writes the headers of `packet` with `headers` to the start of `out`, where the new payload
-/// already stands. `None` if a length does not fit its field or `out` is too short; `out` then
-/// holds nothing of use.
-pub(crate) fn write_headers(
-    packet: &Packet<'_>,
-    headers: Headers,
-    kernel: Kernel,
-    out: &mut [u8],
-) -> Option<()> {
-    let Headers { tos, payload_len, checksum } = headers;
-    let end = packet.payload_at() + payload_len;
-    let out = out.get_mut(..end)?;
-    write_at(out, 0, packet.headers())?;
-
-    set_tos(out, packet.ip(), packet.ip_at(), tos)?;
-    write_lengths_and_checksum(packet, checksum, kernel, out)
+/// Copies the headers of `packet` to the start of `out`; the payload is yet to be written. `None`
+/// if `out` is too short.
+// More of the frame than its headers, since a copy of fixed length needs no call.
+#[inline]
+pub(crate) fn copy_headers(packet: &Packet<'_>, out: &mut [u8]) -> Option<()> {
+    const USUAL: usize = 128;
+    match (packet.frame().first_chunk::<USUAL>(), out.first_chunk_mut::<USUAL>()) {
+        (Some(from), Some(to)) if packet.payload_at() <= USUAL => *to = *from,
+        _ => write_at(out, 0, packet.headers())?,
+    }
+    Some(())
 }
 
-/// Makes lengths and checksums right for a packet of the kind of `packet` that ends with `out`.
-/// `None` if a length does not fit its field.
-#[inline]
-fn write_lengths_and_checksum(
-    packet: &Packet<'_>,
-    checksum: L4Checksum,
-    kernel: Kernel,
-    out: &mut [u8],
-) -> Option<()> {
-    let (ip_at, l4_at, end) = (packet.ip_at(), packet.l4_at(), out.len());
-    match packet.ip() {
-        Ip::V4 => {
-            let total_len = u16::try_from(end - ip_at).ok()?;
-            let old = replace16(out, ip_at + 2, total_len)?;
-            update_ipv4_checksum(out, ip_at, old, total_len)?;
-        }
-        Ip::V6 => {
-            const FIXED_LEN: usize = 40;
-            replace16(out, ip_at + 4, u16::try_from(end - ip_at - FIXED_LEN).ok()?)?;
-        }
-    }
+/// Makes the headers of `packet` at the start of `out`, where [`copy_headers`] has put them, those
+/// of the payload behind them. `None` if a length does not fit its field or `out` is too short;
+/// `out` then holds nothing of use.
+// What stood in a field comes from `packet`: what was just written to `out` cannot be read yet.
+#[inline(always)]
+pub(crate) fn change_headers(packet: &Packet<'_>, headers: Headers, out: &mut [u8]) -> Option<()> {
+    let Headers { tos, payload_len, checksum } = headers;
+    let (l4_at, payload_at) = (packet.l4_at(), packet.payload_at());
+    let out = out.get_mut(..payload_at + payload_len)?;
+    change_ip(packet.ip_frame(), tos, Some(out.len() - packet.ip_at()), out)?;
+    let l4_len = out.len() - l4_at;
     let udp = matches!(packet.transport(), Transport::Udp { .. });
     if udp {
-        replace16(out, l4_at + 4, u16::try_from(end - l4_at).ok()?)?;
+        put16(out, l4_at + 4, u16::try_from(l4_len).ok()?)?;
     }
-    let field_at = packet.l4_checksum_at();
-    replace16(out, field_at, 0)?;
-    if let L4Checksum::Computed { plus } = checksum {
-        let segment = out.get(l4_at..)?;
-        let sum = packet.pseudo_sum(segment.len()) + kernel.sum(segment);
-        let field = (Sum::word(sum.field()) + Sum::word(plus)).value();
-        // RFC 768: 0 would say that there is none; 0xffff is the other zero.
-        replace16(out, field_at, if field == 0 && udp { u16::MAX } else { field })?;
+    let field = match checksum {
+        L4Checksum::None => 0,
+        L4Checksum::Computed { header_sum, payload_sum, plus } => {
+            let mut sum = header_sum + Sum::without(packet.l4_checksum()) + Sum::word(l4_len as u16);
+            if udp {
+                let old_len = be16(packet.frame(), l4_at + 4)?;
+                sum = sum + Sum::without(old_len) + Sum::word(l4_len as u16);
+            }
+            field(sum + payload_sum, plus, udp)
+        }
+    };
+    put16(out, packet.l4_checksum_at(), field)
+}
+
+/// The checksum field that makes a segment of this sum to `plus`.
+#[inline]
+fn field(sum: Sum, plus: u16, udp: bool) -> u16 {
+    let field = (Sum::word(sum.field()) + Sum::word(plus)).value();
+    // RFC 768: 0 would say that there is none; 0xffff is the other zero.
+    if field == 0 && udp { u16::MAX } else { field }
+}
+
+/// Changes type of service and, if it is given, the packet's length in the IP header of `ip_frame`,
+/// which stands in `out`, and lets the checksum of IPv4 follow (RFC 1624). `None` if the length does
+/// not fit its field.
+#[inline]
+fn change_ip(ip_frame: &IpFrame<'_>, tos: u8, len: Option<usize>, out: &mut [u8]) -> Option<()> {
+    const IPV6_LEN: usize = 40;
+    let from: &[u8; MIN_IP_LEN] = ip_frame.frame().get(ip_frame.ip_at()..)?.first_chunk()?;
+    let to: &mut [u8; MIN_IP_LEN] = out.get_mut(ip_frame.ip_at()..)?.first_chunk_mut()?;
+    let first = u16::from_be_bytes([from[0], from[1]]);
+    match ip_frame.ip() {
+        Ip::V4 => {
+            let old_len = u16::from_be_bytes([from[2], from[3]]);
+            let len = len.map_or(Some(old_len), |len| u16::try_from(len).ok())?;
+            let (old, new) = ([first, old_len], [first & 0xff00 | u16::from(tos), len]);
+            // The update may turn one zero of ones' complement into the other; in-place framing
+            // changes no byte.
+            if old != new {
+                let checksum = update(u16::from_be_bytes([from[10], from[11]]), old, new);
+                to[1] = tos;
+                [to[2], to[3]] = len.to_be_bytes();
+                [to[10], to[11]] = checksum.to_be_bytes();
+            }
+        }
+        Ip::V6 => {
+            [to[0], to[1]] = (first & 0xf00f | u16::from(tos) << 4).to_be_bytes();
+            if let Some(len) = len {
+                [to[4], to[5]] = u16::try_from(len - IPV6_LEN).ok()?.to_be_bytes();
+            }
+        }
     }
     Some(())
 }
@@ -108,7 +143,12 @@ pub(crate) fn write_options(
     // In words, the upper four bits; 60 bytes at most.
     let data_offset = out.get_mut(l4_at + 12)?;
     *data_offset = *data_offset & 0x0f | u8::try_from(4 * header_len).ok()? & 0xf0;
-    write_lengths_and_checksum(packet, L4Checksum::Computed { plus: 0 }, kernel, out)?;
+    change_ip(packet.ip_frame(), packet.tos(), Some(out.len() - ip_at), out)?;
+    let field_at = packet.l4_checksum_at();
+    put16(out, field_at, 0)?;
+    let segment = out.get(l4_at..)?;
+    let sum = packet.pseudo_sum(segment.len()) + kernel.sum(segment);
+    put16(out, field_at, sum.field())?;
     Some(end)
 }
 
@@ -116,8 +156,9 @@ pub(crate) fn write_options(
 /// short.
 pub(crate) fn write_remarked(ip_frame: &IpFrame<'_>, tos: u8, out: &mut [u8]) -> Option<usize> {
     let frame = ip_frame.frame();
-    write_at(out, 0, frame)?;
-    set_tos(out, ip_frame.ip(), ip_frame.ip_at(), tos)?;
+    let out = out.get_mut(..frame.len())?;
+    out.copy_from_slice(frame);
+    change_ip(ip_frame, tos, None, out)?;
     Some(frame.len())
 }
 
@@ -142,7 +183,7 @@ pub fn complete_checksum(frame: &mut [u8], from_wire: bool, kernel: Kernel) -> b
     let (at, end) = (packet.l4_checksum_at(), packet.ip_at() + packet.ip_len());
     // The field stands for the pseudo-header, whose sum it is.
     let field = kernel.sum(frame.get(packet.l4_at()..end).unwrap_or(&[])).field();
-    replace16(frame, at, if field == 0 && udp { u16::MAX } else { field }).is_some()
+    put16(frame, at, if field == 0 && udp { u16::MAX } else { field }).is_some()
 }
 
 /// Copies `bytes` to byte `at` of `out`. `None` if they do not fit.
@@ -155,34 +196,8 @@ pub(crate) fn write_at(out: &mut [u8], at: usize, bytes: &[u8]) -> Option<()> {
     Some(())
 }
 
-fn set_tos(out: &mut [u8], ip: Ip, ip_at: usize, tos: u8) -> Option<()> {
-    let first = out.get(ip_at..)?.first_chunk::<2>().map(|bytes| u16::from_be_bytes(*bytes))?;
-    match ip {
-        Ip::V4 => {
-            let new = first & 0xff00 | u16::from(tos);
-            replace16(out, ip_at, new)?;
-            update_ipv4_checksum(out, ip_at, first, new)
-        }
-        Ip::V6 => replace16(out, ip_at, first & 0xf00f | u16::from(tos) << 4).map(|_| ()),
-    }
-}
-
-/// Follows the change of one aligned word of the IPv4 header.
-fn update_ipv4_checksum(out: &mut [u8], ip_at: usize, old: u16, new: u16) -> Option<()> {
-    // The update may turn one zero of ones' complement into the other; in-place framing changes no
-    // byte.
-    if old == new {
-        return Some(());
-    }
-    let field = out.get_mut(ip_at + 10..)?.first_chunk_mut::<2>()?;
-    *field = update(u16::from_be_bytes(*field), old, new).to_be_bytes();
+/// Writes a big-endian word to byte `at` of `out`.
+fn put16(out: &mut [u8], at: usize, word: u16) -> Option<()> {
+    *out.get_mut(at..)?.first_chunk_mut()? = word.to_be_bytes();
     Some(())
-}
-
-/// Writes a big-endian word; returns what stood there.
-fn replace16(out: &mut [u8], at: usize, new: u16) -> Option<u16> {
-    let field = out.get_mut(at..)?.first_chunk_mut::<2>()?;
-    let old = u16::from_be_bytes(*field);
-    *field = new.to_be_bytes();
-    Some(old)
 }

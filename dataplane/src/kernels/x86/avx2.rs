@@ -22,32 +22,122 @@ cpufeatures::new!(cpu, "avx2", "bmi1", "bmi2", "popcnt");
 
 token!(Avx2);
 
+impl Avx2 {
+    pub(in super::super) fn sum_and_may_be_implausible(self, values: &[u8]) -> (Sum, bool) {
+        // SAFETY: the callee needs these features and nothing else; `self` proves them.
+        unsafe { sum_and_may_be_implausible(values) }
+    }
+}
+
 /// Two bursts a step share the loop's own instructions.
 const STEP: usize = 2 * BURST_LEN;
 /// A group of at most 34 bytes, and a window.
 const ROOM: usize = MAX_GROUP_LEN + WINDOW_LEN;
 
-#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-fn sum(bytes: &[u8]) -> Sum {
-    // RFC 1071 §2: of words of 32 bits, whose carries the 64 bits of a sum have room for. Words are
-    // added in pairs, 64 bits wide, and their high halves once more: what these make of the first
-    // sum can be taken away again.
-    let [mut pairs, mut high] = [_mm256_setzero_si256(); 2];
-    let mut add = |words| {
-        pairs = _mm256_add_epi64(pairs, words);
-        high = _mm256_add_epi64(high, _mm256_srli_epi64::<32>(words));
-    };
-    let (chunks, rest) = bytes.as_chunks();
+/// The Internet checksum's sum (RFC 1071 §2): of words of 32 bits, whose carries the 64 bits of a
+/// sum have room for. Words are added in pairs, 64 bits wide, and their high halves once more: what
+/// these make of the first sum can be taken away again.
+struct Sums {
+    pairs: __m256i,
+    high: __m256i,
+}
+
+impl Sums {
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn new() -> Self {
+        Self { pairs: _mm256_setzero_si256(), high: _mm256_setzero_si256() }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn add(&mut self, words: __m256i) {
+        self.pairs = _mm256_add_epi64(self.pairs, words);
+        self.high = _mm256_add_epi64(self.high, _mm256_srli_epi64::<32>(words));
+    }
+
+    /// The sum of `bytes`, whose whole words have been added.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn of(self, bytes: &[u8]) -> Sum {
+        let low = _mm256_sub_epi64(self.pairs, _mm256_slli_epi64::<32>(self.high));
+        let sums = _mm256_add_epi64(low, self.high);
+        let sums = _mm_add_epi64(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums));
+        let sum = _mm_cvtsi128_si64(sums).wrapping_add(_mm_extract_epi64::<1>(sums)) as u64;
+        Sum::from_le_words(sum + Sum::part_of_le_word(bytes))
+    }
+}
+
+/// The least and the greatest magnitude, nearly: [`values::any_may_be_implausible`].
+struct Extremes {
+    /// Magnitudes, doubled and less one: zero is no minimum.
+    least: __m256i,
+    /// The bits of all.
+    all: __m256i,
+}
+
+impl Extremes {
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn new() -> Self {
+        Self { least: _mm256_set1_epi32(-1), all: _mm256_setzero_si256() }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn add(&mut self, words: __m256i) {
+        let less = _mm256_add_epi32(_mm256_slli_epi32::<1>(words), _mm256_set1_epi32(-1));
+        self.least = _mm256_min_epu32(self.least, less);
+        self.all = _mm256_or_si256(self.all, words);
+    }
+
+    /// Whether one of `values`, all of which have been added, may be implausible.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn of(self, values: &[u8]) -> bool {
+        // To the sign, of which there is a mask.
+        let large = _mm256_slli_epi32::<{ 31 - values::FROM_TWO.trailing_zeros() as i32 }>(self.all);
+        let below = _mm256_set1_epi32(values::SUBNORMAL_BELOW as i32 - 1);
+        let subnormal = _mm256_cmpeq_epi32(_mm256_min_epu32(self.least, below), self.least);
+        _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_or_si256(large, subnormal))) != 0
+            && values::any_may_be_implausible(values)
+    }
+}
+
+/// Gives all whole words of `bytes` to `add`, zeros behind the last.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn for_each_8_words(bytes: &[u8], mut add: impl FnMut(__m256i)) {
+    let (words, _) = bytes.as_chunks::<VALUE_LEN>();
+    let (chunks, rest) = words.as_flattened().as_chunks();
     for chunk in chunks {
         add(load32(chunk));
     }
-    let (words, _) = rest.as_chunks::<4>();
-    add(load_part(words.as_flattened()));
-    let low = _mm256_sub_epi64(pairs, _mm256_slli_epi64::<32>(high));
-    let sums = _mm256_add_epi64(low, high);
-    let sums = _mm_add_epi64(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums));
-    let sum = _mm_cvtsi128_si64(sums).wrapping_add(_mm_extract_epi64::<1>(sums)) as u64;
-    Sum::from_le_words(sum + Sum::part_of_le_word(bytes))
+    add(load_part(rest));
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn sum(bytes: &[u8]) -> Sum {
+    let mut sums = Sums::new();
+    for_each_8_words(bytes, |words| sums.add(words));
+    sums.of(bytes)
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn any_may_be_implausible(values: &[u8]) -> bool {
+    let mut extremes = Extremes::new();
+    for_each_8_words(values, |words| extremes.add(words));
+    extremes.of(values)
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn sum_and_may_be_implausible(values: &[u8]) -> (Sum, bool) {
+    let (mut sums, mut extremes) = (Sums::new(), Extremes::new());
+    for_each_8_words(values, |words| {
+        sums.add(words);
+        extremes.add(words);
+    });
+    (sums.of(values), extremes.of(values))
 }
 
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
@@ -58,28 +148,6 @@ fn add(units: &[i32; BLOCK_VALUES], sums: &mut [i32; BLOCK_VALUES]) -> i32 {
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn to_units(values: &mut [i32], unit: Unit) -> u32 {
     units::to_units(values, unit)
-}
-
-#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-fn any_may_be_implausible(values: &[u8]) -> bool {
-    let (words, _) = values.as_chunks::<VALUE_LEN>();
-    let (chunks, rest) = words.as_flattened().as_chunks();
-    let (mut least, mut all) = (_mm256_set1_epi32(-1), _mm256_setzero_si256());
-    let mut look = |words| {
-        let less = _mm256_add_epi32(_mm256_slli_epi32::<1>(words), _mm256_set1_epi32(-1));
-        least = _mm256_min_epu32(least, less);
-        all = _mm256_or_si256(all, words);
-    };
-    for chunk in chunks {
-        look(load32(chunk));
-    }
-    look(load_part(rest));
-    // To the sign, of which there is a mask.
-    let large = _mm256_slli_epi32::<{ 31 - values::FROM_TWO.trailing_zeros() as i32 }>(all);
-    let below = _mm256_set1_epi32(values::SUBNORMAL_BELOW as i32 - 1);
-    let subnormal = _mm256_cmpeq_epi32(_mm256_min_epu32(least, below), least);
-    _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_or_si256(large, subnormal))) != 0
-        && values::any_may_be_implausible(values)
 }
 
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
