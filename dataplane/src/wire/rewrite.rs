@@ -87,8 +87,8 @@ fn field(sum: Sum, plus: u16, udp: bool) -> u16 {
 }
 
 /// Changes type of service and, if it is given, the packet's length in the IP header of `ip_frame`,
-/// which stands in `out`, and lets the checksum of IPv4 follow (RFC 1624). `None` if the length does
-/// not fit its field.
+/// which stands in `out`, and lets the checksum of IPv4 follow (RFC 1624). `None` if the length
+/// does not fit its field.
 #[inline]
 fn change_ip(ip_frame: &IpFrame<'_>, tos: u8, len: Option<usize>, out: &mut [u8]) -> Option<()> {
     const IPV6_LEN: usize = 40;
