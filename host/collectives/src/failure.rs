@@ -76,6 +76,22 @@ pub enum LinkError {
     /// The far end knows another token.
     #[error("{address} knows another token: start all ranks of a job with the same one")]
     Token { address: String },
+    /// One end speaks TLS, and the other does not.
+    #[error("{address} speaks {}, and this rank {}: give all ranks of a job TLS, or none", if *theirs { "TLS" } else { "no TLS" }, if *theirs { "does not" } else { "does" })]
+    Tls { address: String, theirs: bool },
+    /// Streams of a connection that are too few or too many.
+    #[error("{0} streams: expected 1 to {max}", max = crate::MAX_STREAMS)]
+    Streams(usize),
+    /// Tagged connections have no TLS.
+    #[error(
+        "TLS, and tagged connections for a wire: codec: a NIC or a shim compresses no encrypted values; take another codec, or no TLS"
+    )]
+    TlsTagged,
+    /// What an aggregator in the network sums has no TLS.
+    #[error(
+        "TLS, and a plan in-network: an aggregator sums values that are not encrypted; take another plan, or no TLS"
+    )]
+    ClearPlan,
     /// The far end refused this rank.
     #[error("{address} refused rank {rank}: {why}")]
     Refused { address: String, rank: Rank, why: String },

@@ -10,9 +10,12 @@
 //! proof (32)                                         ->
 //!                                                    <-  verdict (1) | ranks (4)
 //! ```
-//! Nothing else that comes before the proof is read, and nothing is allocated for it. On tagged
-//! connections each of these bytes is a value, because what compresses them takes everything for
-//! values.
+//! Of several streams of data, the purpose is 64, and eight times their count less one, and the
+//! stream's number. The verdict about another count of streams has the right one in place of ranks.
+//!
+//! If the job has [TLS](crate::tls), all of this is inside. Nothing else that comes before the proof
+//! is read, and nothing is allocated for it. On tagged connections each of these bytes is a value,
+//! because what compresses them takes everything for values.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -28,9 +31,11 @@ use rustix::event::PollFlags;
 use crate::failure::LinkError;
 use crate::graph::Rank;
 use crate::header::Purpose;
+use crate::protocol::Endpoint;
 use crate::spread::{SPREAD, gather, spread};
 use crate::strategies::MAX_RANKS;
-use crate::stream::{connect, io_error, read_by, wait, write_by};
+use crate::stream::{Stream, connect, io_error, read_by, wait, write_by};
+use crate::tls::{self, Tls, Unsafe};
 use crate::token::{self, Token};
 
 pub(crate) const MAGIC: &[u8; 8] = b"gradwire";
@@ -38,6 +43,10 @@ pub(crate) const VERSION: u8 = 1;
 pub(crate) const HELLO_LEN: usize = 8 + 1 + 1 + 4 + 4 + token::LEN;
 /// The longest that one end of a handshake may take; a job's timeout, if that is shorter.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+/// The bit of a [purpose](purpose_byte) of several streams.
+const STREAM: u8 = 1 << 6;
+/// Bytes of a handshake of another kind that are read before it is refused.
+const MAX_UNREAD: usize = 1 << 16;
 /// Handshakes at a time. More than a job's ranks can need at once, and a limit for strangers.
 const MAX_HANDSHAKES: usize = 2 * MAX_RANKS;
 
@@ -47,14 +56,45 @@ pub(crate) struct Authenticated {
     pub(crate) peer: Rank,
     /// Did this rank open it?
     pub(crate) outgoing: bool,
-    pub(crate) stream: TcpStream,
+    /// Its number among those of its endpoint.
+    pub(crate) number: usize,
+    pub(crate) stream: Stream,
+}
+
+impl Authenticated {
+    pub(crate) const fn endpoint(&self) -> Endpoint {
+        Endpoint { purpose: self.purpose, peer: self.peer, outgoing: self.outgoing }
+    }
+}
+
+/// A connection's purpose as one byte. Among several streams of data it has their count and its own
+/// number.
+fn purpose_byte(purpose: Purpose, number: usize, streams: usize) -> u8 {
+    match purpose {
+        Purpose::Data if streams > 1 => STREAM | (streams as u8 - 1) << 3 | number as u8,
+        _ => purpose as u8,
+    }
+}
+
+/// Purpose, number and count of streams; `None` if no rank of this version writes it.
+fn parse_purpose(byte: u8, tagged: bool) -> Option<(Purpose, usize, usize)> {
+    let (number, count) = (usize::from(byte & 7), usize::from(byte >> 3 & 7) + 1);
+    match byte {
+        1 => Some((Purpose::Control, 0, 1)),
+        2 => Some((Purpose::Data, 0, 1)),
+        3 if tagged => Some((Purpose::Tagged, 0, 1)),
+        _ if byte & !63 == STREAM && number < count && count > 1 => Some((Purpose::Data, number, count)),
+        _ => None,
+    }
 }
 
 /// A rank's side of all handshakes while its link opens.
 pub(crate) struct Acceptor<'a> {
     token: &'a Token,
+    tls: Option<&'a Tls>,
     pub(crate) rank: Rank,
     pub(crate) ranks: usize,
+    streams: usize,
     /// When this rank gives up, and how long that is from when it began.
     time: Mutex<(Instant, Duration)>,
     opening: Option<Duration>,
@@ -62,7 +102,7 @@ pub(crate) struct Acceptor<'a> {
     /// Connections whose handshake is under way, and how many there were.
     handshakes: Mutex<(u64, BTreeMap<u64, TcpStream>)>,
     busy: AtomicUsize,
-    here: Mutex<BTreeSet<(Purpose, Rank)>>,
+    here: Mutex<BTreeSet<(Purpose, Rank, usize)>>,
     refused: Mutex<Vec<String>>,
 }
 
@@ -73,20 +113,26 @@ enum Verdict {
     Ranks = 1,
     Twice = 2,
     Nobody = 3,
+    Streams = 4,
 }
 
 impl<'a> Acceptor<'a> {
+    #[expect(clippy::too_many_arguments, reason = "called by the port, which has all of these")]
     pub(crate) fn new(
         token: &'a Token,
+        tls: Option<&'a Tls>,
         rank: Rank,
         ranks: usize,
+        streams: usize,
         within: Duration,
         opening: Option<Duration>,
     ) -> Self {
         Self {
             token,
+            tls,
             rank,
             ranks,
+            streams,
             time: Mutex::new((Instant::now() + within, within)),
             opening,
             stop: AtomicBool::new(false),
@@ -171,25 +217,39 @@ impl<'a> Acceptor<'a> {
     }
 
     /// Proves a connection that was accepted.
-    pub(crate) fn authenticate(&self, mut stream: TcpStream, tagged: bool) -> Result<Authenticated, String> {
+    pub(crate) fn authenticate(&self, stream: TcpStream, tagged: bool) -> Result<Authenticated, String> {
         let until = self.deadline().min(Instant::now() + HANDSHAKE);
         let lost = |error: io::Error| format!("handshake not finished: {error}");
+        // It may have been accepted from a socket that does not block.
+        stream.set_nonblocking(false).map_err(lost)?;
+        let session =
+            self.tls.map(|tls| tls.accept(&stream, until)).transpose().map_err(|why| match why {
+                Unsafe::Token => "another token".to_owned(),
+                Unsafe::Plain => "it speaks no TLS, and this rank does".to_owned(),
+                Unsafe::Io(error) => format!("TLS's handshake not finished: {error}"),
+            })?;
+        let mut stream = Stream::new(stream, session);
         let mut hello = [0; HELLO_LEN];
         read(&mut stream, tagged, &mut hello, until).map_err(lost)?;
+        if self.tls.is_none() && hello.starts_with(&tls::HELLO) {
+            // No TLS begins so, and the far end can say why it failed.
+            _ = write_by(&mut stream, MAGIC, until);
+            _ = stream.tcp().shutdown(Shutdown::Write);
+            // What is unread when a socket closes would make it take that back.
+            (0..MAX_UNREAD / HELLO_LEN).find(|_| read_by(&mut stream, &mut hello, until).is_err());
+            return Err("it speaks TLS, and this rank does not".into());
+        }
         if hello[..8] != *MAGIC {
             return Err("not a gradwire peer: bad magic".into());
         }
         if hello[8] != VERSION {
             return Err(format!("handshake version {}, expected {VERSION}", hello[8]));
         }
-        let number =
+        let u32_at =
             |at: usize| u32::from_le_bytes([hello[at], hello[at + 1], hello[at + 2], hello[at + 3]]) as usize;
-        let (peer, ranks) = (number(10), number(14));
-        let purpose = match hello[9] {
-            1 => Purpose::Control,
-            2 => Purpose::Data,
-            3 if tagged => Purpose::Tagged,
-            unknown => return Err(format!("unknown purpose {unknown} (version mismatch?)")),
+        let (peer, ranks) = (u32_at(10), u32_at(14));
+        let Some((purpose, number, streams)) = parse_purpose(hello[9], tagged) else {
+            return Err(format!("unknown purpose {} (version mismatch?)", hello[9]));
         };
         let nonce = Token::random().map_err(lost)?.to_hex();
         let nonce: [u8; token::LEN] = nonce.as_bytes()[..token::LEN].try_into().expect("64 digits");
@@ -210,18 +270,24 @@ impl<'a> Acceptor<'a> {
             Verdict::Ranks
         } else if !expected || peer >= ranks {
             Verdict::Nobody
-        } else if !lock(&self.here).insert((purpose, peer)) {
+        } else if purpose == Purpose::Data && streams != self.streams {
+            Verdict::Streams
+        } else if !lock(&self.here).insert((purpose, peer, number)) {
             Verdict::Twice
         } else {
             Verdict::Welcome
         };
         let mut answer = vec![verdict as u8];
-        answer.extend((self.ranks as u32).to_le_bytes());
+        let expected = if verdict == Verdict::Streams { self.streams } else { self.ranks };
+        answer.extend((expected as u32).to_le_bytes());
         write(&mut stream, tagged, &answer, until).map_err(lost)?;
         match verdict {
-            Verdict::Welcome => Ok(Authenticated { purpose, peer, outgoing: false, stream }),
+            Verdict::Welcome => Ok(Authenticated { purpose, peer, outgoing: false, number, stream }),
             Verdict::Ranks => Err(format!("rank {peer} of {ranks} ranks, expected {}", self.ranks)),
             Verdict::Twice => Err(format!("a second {purpose:?} connection from rank {peer}")),
+            Verdict::Streams => {
+                Err(format!("rank {peer} opens {streams} streams, expected {}", self.streams))
+            }
             Verdict::Nobody => Err(format!("unexpected {purpose:?} connection from rank {peer}")),
         }
     }
@@ -232,9 +298,10 @@ impl<'a> Acceptor<'a> {
         to: SocketAddr,
         purpose: Purpose,
         peer: Rank,
-    ) -> Result<TcpStream, LinkError> {
+        number: usize,
+    ) -> Result<Authenticated, LinkError> {
         let what = || format!("connect to rank {peer} at {to}");
-        let mut stream = loop {
+        let stream = loop {
             match connect(to, purpose == Purpose::Tagged, self.deadline()) {
                 Ok(stream) => break stream,
                 Err(error) if Instant::now() >= self.deadline() => return Err(io_error(&what(), error)),
@@ -244,18 +311,30 @@ impl<'a> Acceptor<'a> {
         };
         self.begun();
         let (until, tagged) = (self.deadline(), purpose == Purpose::Tagged);
+        let session =
+            self.tls.map(|tls| tls.connect(&stream, until)).transpose().map_err(|why| match why {
+                Unsafe::Token => LinkError::Token { address: to.to_string() },
+                Unsafe::Plain => LinkError::Tls { address: to.to_string(), theirs: false },
+                Unsafe::Io(error) => io_error(&format!("agree on TLS with rank {peer} at {to}"), error),
+            })?;
+        let mut stream = Stream::new(stream, session);
         let lost = |error| io_error(&format!("prove the token to rank {peer} at {to}"), error);
         let mut hello = [0; HELLO_LEN];
         hello[..8].copy_from_slice(MAGIC);
         hello[8] = VERSION;
-        hello[9] = purpose as u8;
+        hello[9] = purpose_byte(purpose, number, self.streams);
         hello[10..14].copy_from_slice(&(self.rank as u32).to_le_bytes());
         hello[14..18].copy_from_slice(&(self.ranks as u32).to_le_bytes());
         let nonce = Token::random().map_err(lost)?.to_hex();
         hello[18..].copy_from_slice(&nonce.as_bytes()[..token::LEN]);
         write(&mut stream, tagged, &hello, until).map_err(lost)?;
         let mut answer = [[0; token::LEN]; 2];
-        read(&mut stream, tagged, answer.as_flattened_mut(), until).map_err(lost)?;
+        if let Err(error) = read(&mut stream, tagged, answer.as_flattened_mut(), until) {
+            // Of an alert of TLS, less has arrived than is read.
+            let theirs = self.tls.is_none() && answer[0].starts_with(&tls::ALERT);
+            let tls = LinkError::Tls { address: to.to_string(), theirs };
+            return Err(if theirs { tls } else { lost(error) });
+        }
         let [nonce, theirs] = answer;
         if !token::same(&theirs, &self.token.proof(b"accept", &[&hello, &nonce])) {
             return Err(LinkError::Token { address: to.to_string() });
@@ -263,10 +342,13 @@ impl<'a> Acceptor<'a> {
         write(&mut stream, tagged, &self.token.proof(b"connect", &[&hello, &nonce]), until).map_err(lost)?;
         let mut verdict = [0; 5];
         read(&mut stream, tagged, &mut verdict, until).map_err(lost)?;
-        let ranks = u32::from_le_bytes([verdict[1], verdict[2], verdict[3], verdict[4]]);
+        let expected = u32::from_le_bytes([verdict[1], verdict[2], verdict[3], verdict[4]]);
         let why = match verdict[0] {
-            0 => return Ok(stream),
-            1 => format!("it expects {ranks} ranks, this rank {}: give all the same list", self.ranks),
+            0 => return Ok(Authenticated { purpose, peer, outgoing: true, number, stream }),
+            4 => {
+                format!("it expects {expected} streams, this rank {}: give all ranks the same", self.streams)
+            }
+            1 => format!("it expects {expected} ranks, this rank {}: give all the same list", self.ranks),
             2 => format!("another one is rank {} already: give each its own rank", self.rank),
             _ => format!("it does not expect rank {} there: is this the address of rank {peer}?", self.rank),
         };
@@ -290,12 +372,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Writes bytes of a handshake.
-fn write(stream: &mut TcpStream, tagged: bool, bytes: &[u8], until: Instant) -> io::Result<()> {
+fn write(stream: &mut Stream, tagged: bool, bytes: &[u8], until: Instant) -> io::Result<()> {
     if tagged { write_by(stream, &spread(bytes), until) } else { write_by(stream, bytes, until) }
 }
 
 /// Reads bytes of a handshake.
-fn read(stream: &mut TcpStream, tagged: bool, bytes: &mut [u8], until: Instant) -> io::Result<()> {
+fn read(stream: &mut Stream, tagged: bool, bytes: &mut [u8], until: Instant) -> io::Result<()> {
     if !tagged {
         return read_by(stream, bytes, until);
     }
@@ -303,4 +385,28 @@ fn read(stream: &mut TcpStream, tagged: bool, bytes: &mut [u8], until: Instant) 
     read_by(stream, &mut values, until)?;
     bytes.copy_from_slice(&gather(&values));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use crate::bundle::MAX_STREAMS;
+
+    #[test]
+    fn purposes_come_back_and_others_are_refused() {
+        let streams =
+            (2..=MAX_STREAMS).flat_map(|count| (0..count).map(move |number| (Purpose::Data, number, count)));
+        let single = [Purpose::Control, Purpose::Data, Purpose::Tagged].map(|purpose| (purpose, 0, 1));
+        let all: BTreeMap<u8, _> = single
+            .into_iter()
+            .chain(streams)
+            .map(|said| (purpose_byte(said.0, said.1, said.2), said))
+            .collect();
+        assert_eq!(all.len(), 3 + (2..=8).sum::<usize>());
+        for byte in 0..=u8::MAX {
+            assert_eq!(parse_purpose(byte, true), all.get(&byte).copied(), "{byte}");
+        }
+        assert_eq!(parse_purpose(3, false), None);
+    }
 }

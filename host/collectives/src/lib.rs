@@ -35,6 +35,7 @@
 mod aggregator;
 mod aggregator_client;
 mod agreement;
+mod bundle;
 mod coding;
 pub mod coordinator;
 mod failure;
@@ -64,9 +65,11 @@ mod spread;
 mod strategies;
 mod stream;
 mod sums;
+mod tls;
 mod token;
 
 pub use aggregator::Aggregator;
+pub use bundle::MAX_STREAMS;
 pub use coding::{Coding, CodingError, Wire};
 pub use failure::{Failure, LinkError};
 pub use job::Job;

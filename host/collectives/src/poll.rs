@@ -4,8 +4,7 @@
 //! One thread serves all connections with `poll`, so a rank costs two threads, however many ranks
 //! there are.
 
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,10 +12,12 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
+use crate::bundle::Bundle;
 use crate::graph::Rank;
 use crate::handshake::Authenticated;
 use crate::header::Purpose;
 use crate::protocol::{Command, ConnectionId, Endpoint, Event, Protocol};
+use crate::stream::Stream;
 
 /// Reads of one connection before others have their turn: a peer that sends without end does not
 /// keep them waiting.
@@ -62,8 +63,8 @@ pub(crate) struct Channels {
 
 pub(crate) struct Poller {
     protocol: Protocol,
-    /// By connection: its socket, and whether it counts as traffic.
-    sockets: Vec<(TcpStream, bool)>,
+    /// By connection: its streams, and whether it counts as traffic.
+    bundles: Vec<(Bundle, bool)>,
     channels: Channels,
     waker: Waker,
     traffic: Arc<Mutex<Traffic>>,
@@ -82,18 +83,21 @@ impl Poller {
         traffic: Arc<Mutex<Traffic>>,
     ) -> Self {
         // Control connections first: what they say explains what happens on the others.
-        connections.sort_by_key(|connection| (connection.purpose, connection.peer));
-        let endpoints = connections.iter().map(|&Authenticated { purpose, peer, outgoing, .. }| Endpoint {
-            purpose,
-            peer,
-            outgoing,
-        });
-        let protocol = Protocol::new(rank, ranks, served, timeout, endpoints, Instant::now());
-        let sockets = connections.into_iter().map(|connection| {
-            let counts = connection.purpose != Purpose::Control;
-            (connection.stream, counts)
-        });
-        Self { protocol, sockets: sockets.collect(), channels, waker, traffic }
+        connections.sort_by_key(|connection| (connection.endpoint(), connection.number));
+        let mut endpoints: Vec<(Endpoint, Vec<Stream>)> = Vec::new();
+        for connection in connections {
+            let endpoint = connection.endpoint();
+            match endpoints.last_mut() {
+                Some((last, streams)) if *last == endpoint => streams.push(connection.stream),
+                _ => endpoints.push((endpoint, vec![connection.stream])),
+            }
+        }
+        let ends = endpoints.iter().map(|(endpoint, _)| *endpoint);
+        let protocol = Protocol::new(rank, ranks, served, timeout, ends, Instant::now());
+        let bundles = endpoints
+            .into_iter()
+            .map(|(endpoint, streams)| (Bundle::new(streams), endpoint.purpose != Purpose::Control));
+        Self { protocol, bundles: bundles.collect(), channels, waker, traffic }
     }
 
     /// Works until the link closes or fails.
@@ -113,11 +117,11 @@ impl Poller {
             }
         }
         // Most sockets take what is ready at once, so this comes before the next wait.
-        for at in 0..self.sockets.len() {
+        for at in 0..self.bundles.len() {
             self.write(at, now);
         }
         while let Some(at) = self.protocol.poll_finish() {
-            _ = self.sockets[at].0.shutdown(Shutdown::Write);
+            self.bundles[at].0.finish();
         }
         self.deliver();
         if self.protocol.is_closed() {
@@ -148,35 +152,49 @@ impl Poller {
     /// without end that they hang up.
     fn wait(&self) -> Vec<ConnectionId> {
         let mut fds = vec![PollFd::new(&*self.waker.0, PollFlags::IN)];
-        let mut which = Vec::with_capacity(self.sockets.len());
-        for (at, (stream, _)) in self.sockets.iter().enumerate() {
-            let mut flags = PollFlags::empty();
-            flags.set(PollFlags::IN, self.protocol.wants_bytes(at));
-            flags.set(PollFlags::OUT, self.protocol.wants_to_send(at));
-            if !flags.is_empty() {
-                fds.push(PollFd::new(stream, flags));
-                which.push(at);
+        let mut which = Vec::with_capacity(self.bundles.len());
+        // Those that have read more than the protocol took: nothing more need come for them.
+        let mut more = Vec::new();
+        for (at, (bundle, _)) in self.bundles.iter().enumerate() {
+            let (wants_bytes, wants_to_send) =
+                (self.protocol.wants_bytes(at), self.protocol.wants_to_send(at));
+            if wants_bytes && bundle.has_more() {
+                more.push(at);
+                continue;
+            }
+            for (socket, reads, writes) in bundle.sockets() {
+                let mut flags = PollFlags::empty();
+                flags.set(PollFlags::IN, wants_bytes && reads);
+                flags.set(PollFlags::OUT, wants_to_send || writes);
+                if !flags.is_empty() {
+                    fds.push(PollFd::new(socket, flags));
+                    which.push(at);
+                }
             }
         }
         let left = |until: Instant| until.saturating_duration_since(Instant::now());
-        let time = self.protocol.next_timeout().and_then(|until| Timespec::try_from(left(until)).ok());
+        let time =
+            if more.is_empty() { self.protocol.next_timeout().map(left) } else { Some(Duration::ZERO) };
+        let time = time.and_then(|time| Timespec::try_from(time).ok());
         if poll(&mut fds, time.as_ref()).is_err() {
-            // Interrupted: nothing is known to be ready.
-            return Vec::new();
+            // Interrupted: nothing else is known to be ready.
+            return more;
         }
         if !fds[0].revents().is_empty() {
             self.waker.reset();
         }
         let some = PollFlags::IN | PollFlags::HUP | PollFlags::ERR;
         let ready = which.into_iter().zip(fds.iter().skip(1).map(PollFd::revents));
-        ready.filter(|(_, flags)| flags.intersects(some)).map(|(at, _)| at).collect()
+        more.extend(ready.filter(|(_, flags)| flags.intersects(some)).map(|(at, _)| at));
+        more.dedup();
+        more
     }
 
     /// Takes what has arrived on one connection.
     fn read(&mut self, at: ConnectionId, now: Instant) {
         for _ in 0..MAX_READS {
             let Some(room) = self.protocol.room(at) else { return };
-            match (&self.sockets[at].0).read(room) {
+            match self.bundles[at].0.read(room) {
                 Ok(0) => self.protocol.handle_end(at, "", now),
                 Ok(len) => self.protocol.handle_filled(at, len, now),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -189,9 +207,15 @@ impl Poller {
     /// Hands to the system what is ready for one connection and whose turn it is, many messages in
     /// one call.
     fn write(&mut self, at: ConnectionId, now: Instant) {
-        while self.protocol.wants_to_send(at) {
-            let (stream, counts) = &self.sockets[at];
-            match (&mut &*stream).write_vectored(&self.protocol.poll_transmit(at)) {
+        loop {
+            let (bundle, counts) = &mut self.bundles[at];
+            let written = if self.protocol.wants_to_send(at) {
+                bundle.write(&self.protocol.poll_transmit(at))
+            } else {
+                bundle.flush().map(|()| 0)
+            };
+            match written {
+                Ok(0) => break,
                 Ok(len) => {
                     let messages = self.protocol.handle_sent(at, len, now);
                     if *counts {
@@ -202,9 +226,13 @@ impl Poller {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) => self.protocol.handle_end(at, &error.to_string(), now),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => {
+                    self.protocol.handle_end(at, &error.to_string(), now);
+                    return;
+                }
             }
         }
+        self.protocol.handle_backlog(at, !self.bundles[at].0.is_flushed(), now);
     }
 }

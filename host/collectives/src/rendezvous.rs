@@ -7,18 +7,20 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::aggregator_client::JobName;
+use crate::bundle::MAX_STREAMS;
 use crate::failure::LinkError;
 use crate::graph::Rank;
 use crate::handshake::{Acceptor, Authenticated};
 use crate::header::Purpose;
 use crate::strategies::MAX_RANKS;
-use crate::stream::{io_error, listen, read_by, write_by};
+use crate::stream::{Stream, io_error, listen, read_by, write_by};
+use crate::tls::Tls;
 use crate::token::Token;
 
 /// The time that others wait longer than itself for rank 0 to say whom it missed.
@@ -41,13 +43,26 @@ pub struct Options {
     /// Rank 0 is a [`Server`](crate::Server): it owns all sums, has no gradient of its own, and
     /// does what rank 1 asks for.
     pub served: bool,
+    /// Encrypt connections, by TLS 1.3 with a key that the token gives. All ranks do, or none.
+    pub tls: bool,
+    /// TCP streams of each connection of messages, 1 to [`MAX_STREAMS`]: several fill a path that is
+    /// long and fast. All ranks have the same number. Tagged connections have one.
+    pub streams: usize,
 }
 
 impl Options {
-    /// With the timeout of five minutes, and without tagged connections or a server.
+    /// With the timeout of five minutes, one stream, and without tagged connections, a server or TLS.
     #[must_use]
     pub const fn new(token: Token) -> Self {
-        Self { token, timeout: Duration::from_secs(300), opening: None, tagged: false, served: false }
+        Self {
+            token,
+            timeout: Duration::from_secs(300),
+            opening: None,
+            tagged: false,
+            served: false,
+            tls: false,
+            streams: 1,
+        }
     }
 }
 
@@ -56,6 +71,7 @@ impl Options {
 pub struct Listening {
     plain: TcpListener,
     tagged: Option<TcpListener>,
+    tls: Option<Tls>,
     options: Options,
 }
 
@@ -64,12 +80,20 @@ impl Listening {
     /// port of their own, the next one.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The system refuses, or the options do not go together.
     pub fn bind(address: SocketAddr, options: Options) -> Result<Self, LinkError> {
+        if !(1..=MAX_STREAMS).contains(&options.streams) {
+            return Err(LinkError::Streams(options.streams));
+        }
+        if options.tls && options.tagged {
+            return Err(LinkError::TlsTagged);
+        }
+        let tls = options.tls.then(|| Tls::new(&options.token)).transpose();
+        let tls = tls.map_err(|error| io_error("make the job's key of TLS", error))?;
         let plain = listen(address, false)?;
         let tagged_port = if address.port() == 0 { 0 } else { address.port().wrapping_add(1) };
         let tagged = options.tagged.then(|| listen(SocketAddr::new(address.ip(), tagged_port), true));
-        Ok(Self { plain, tagged: tagged.transpose()?, options })
+        Ok(Self { plain, tagged: tagged.transpose()?, tls, options })
     }
 
     /// The address at which others reach this rank: of rank 0, they have to know it.
@@ -92,6 +116,10 @@ impl Listening {
         self.options.served
     }
 
+    pub(crate) fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
     /// The name by which an aggregator in the network knows the job: of the token, without telling
     /// it.
     pub(crate) fn job_name(&self) -> JobName {
@@ -112,9 +140,9 @@ impl Listening {
         if ranks == 1 {
             return Ok(Vec::new());
         }
-        let Options { token, timeout, opening, served, .. } = &self.options;
+        let Options { token, timeout, opening, served, streams, .. } = &self.options;
         let within = opening.filter(|_| !served).map_or(*timeout, |opening| opening.min(*timeout));
-        let acceptor = Acceptor::new(token, rank, ranks, within, *opening);
+        let acceptor = Acceptor::new(token, self.tls.as_ref(), rank, ranks, *streams, within, *opening);
         thread::scope(|scope| {
             let (sender, accepted) = mpsc::channel();
             let tagged = self.tagged.iter().map(|listener| (listener, true));
@@ -134,7 +162,7 @@ impl Listening {
         accepted: &Receiver<Authenticated>,
         root: SocketAddr,
     ) -> Result<Vec<Authenticated>, LinkError> {
-        let (rank, ranks) = (acceptor.rank, acceptor.ranks);
+        let (rank, ranks, streams) = (acceptor.rank, acceptor.ranks, self.options.streams);
         let mut connections: Vec<Authenticated> = Vec::new();
         let table = if rank == 0 {
             let table = self.table(acceptor, accepted, root, &mut connections);
@@ -151,14 +179,15 @@ impl Listening {
             }
             table.unwrap_or_default()
         } else {
-            let mut stream = acceptor.connect(root, Purpose::Control, 0)?;
+            let mut connection = acceptor.connect(root, Purpose::Control, 0, 0)?;
+            let stream = &mut connection.stream;
             let mine = (self.address()?, self.tagged.as_ref().map(TcpListener::local_addr));
             let tagged = mine.1.transpose().map_err(|error| io_error("read an address", error))?;
             let lost = |error| io_error(&format!("exchange addresses with rank 0 at {root}"), error);
-            write_by(&mut stream, &entry(mine.0, tagged), acceptor.deadline()).map_err(lost)?;
-            let table = read_table(&mut stream, ranks, acceptor.deadline() + VERDICT).map_err(lost)?;
+            write_by(stream, &entry(mine.0, tagged), acceptor.deadline()).map_err(lost)?;
+            let table = read_table(stream, ranks, acceptor.deadline() + VERDICT).map_err(lost)?;
             let table = table.map_err(|missing| acceptor.missing(vec![missing], root))?;
-            connections.push(Authenticated { purpose: Purpose::Control, peer: 0, outgoing: true, stream });
+            connections.push(connection);
             table
         };
         let next = (rank + 1) % ranks;
@@ -171,30 +200,45 @@ impl Listening {
                 if at.ip().is_unspecified() { SocketAddr::new(root.ip(), at.port()) } else { at }
             };
             if peer < rank {
-                let stream = acceptor.connect(reach(plain), Purpose::Data, peer)?;
-                connections.push(Authenticated { purpose: Purpose::Data, peer, outgoing: true, stream });
+                let connect = |number| acceptor.connect(reach(plain), Purpose::Data, peer, number);
+                connections.push(connect(0)?);
+                // The others at once: each takes some round trips.
+                let others = thread::scope(|scope| {
+                    let start = |number| scope.spawn(move || connect(number));
+                    let threads: Vec<_> = (1..streams).map(start).collect();
+                    threads
+                        .into_iter()
+                        .map(|thread| thread.join().expect("no panic"))
+                        .collect::<Result<Vec<_>, _>>()
+                });
+                connections.extend(others?);
             }
             if peer == next && self.tagged.is_some() {
                 let why =
                     "it has no tagged connections, this rank has: give all ranks the same options".into();
                 let refused = LinkError::Refused { address: plain.to_string(), rank, why };
-                let stream = acceptor.connect(reach(tagged.ok_or(refused)?), Purpose::Tagged, peer)?;
-                connections.push(Authenticated { purpose: Purpose::Tagged, peer, outgoing: true, stream });
+                connections.push(acceptor.connect(
+                    reach(tagged.ok_or(refused)?),
+                    Purpose::Tagged,
+                    peer,
+                    0,
+                )?);
             }
         }
         let before = (rank + ranks - 1) % ranks;
-        let mut missing: BTreeSet<(Purpose, Rank)> =
-            (rank + 1..ranks).map(|peer| (Purpose::Data, peer)).collect();
-        missing.extend(self.tagged.as_ref().map(|_| (Purpose::Tagged, before)));
+        let mut missing: BTreeSet<(Purpose, Rank, usize)> = (rank + 1..ranks)
+            .flat_map(|peer| (0..streams).map(move |number| (Purpose::Data, peer, number)))
+            .collect();
+        missing.extend(self.tagged.as_ref().map(|_| (Purpose::Tagged, before, 0)));
         // Rank 0 may have got some of these while it waited for the control connections.
         for connection in connections.iter().filter(|connection| !connection.outgoing) {
-            missing.remove(&(connection.purpose, connection.peer));
+            missing.remove(&(connection.purpose, connection.peer, connection.number));
         }
         while !missing.is_empty() {
             let connection = acceptor.next(accepted);
             let connection = connection
-                .ok_or_else(|| acceptor.missing(missing.iter().map(|(_, peer)| *peer).collect(), told))?;
-            missing.remove(&(connection.purpose, connection.peer));
+                .ok_or_else(|| acceptor.missing(missing.iter().map(|(_, peer, _)| *peer).collect(), told))?;
+            missing.remove(&(connection.purpose, connection.peer, connection.number));
             connections.push(connection);
         }
         Ok(connections)
@@ -224,7 +268,7 @@ impl Listening {
             acceptor.begun();
             let peer = connection.peer;
             if connection.purpose == Purpose::Control {
-                let seen = connection.stream.peer_addr();
+                let seen = connection.stream.tcp().peer_addr();
                 let read =
                     seen.and_then(|seen| read_entry(&mut connection.stream, acceptor.deadline(), seen.ip()));
                 let lost = |error| (peer, io_error(&format!("read the address of rank {peer}"), error));
@@ -278,7 +322,7 @@ fn parse_entry(bytes: &[u8; ENTRY_LEN]) -> io::Result<(SocketAddr, Option<Socket
 
 /// Reads a rank's addresses. One that listens everywhere is reached where it was `seen`.
 fn read_entry(
-    stream: &mut TcpStream,
+    stream: &mut Stream,
     until: Instant,
     seen: IpAddr,
 ) -> io::Result<(SocketAddr, Option<SocketAddr>)> {
@@ -302,7 +346,7 @@ fn gave_up(missing: Rank) -> [u8; ENTRY_LEN] {
 /// Everybody's addresses, or the rank that rank 0 waited for in vain.
 #[expect(clippy::type_complexity, reason = "called once")]
 fn read_table(
-    stream: &mut TcpStream,
+    stream: &mut Stream,
     ranks: usize,
     until: Instant,
 ) -> io::Result<Result<Vec<(SocketAddr, Option<SocketAddr>)>, Rank>> {
@@ -351,7 +395,7 @@ mod tests {
     ];
 
     /// Rank 2 of 3, up to here: its connections, and where it listens.
-    fn come(phase: Phase, token: &Token, root: SocketAddr) -> io::Result<(Vec<TcpStream>, TcpListener)> {
+    fn come(phase: Phase, token: &Token, root: SocketAddr) -> io::Result<(Vec<Stream>, TcpListener)> {
         let until = Instant::now() + Duration::from_secs(600);
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let mut connections = Vec::new();
@@ -360,7 +404,7 @@ mod tests {
         (hello[8], hello[9]) = (VERSION, Purpose::Control as u8);
         hello[10..18].copy_from_slice(&[2, 0, 0, 0, 3, 0, 0, 0]);
         if phase > Phase::Nowhere {
-            connections.push(connect(root, false, until)?);
+            connections.push(Stream::new(connect(root, false, until)?, None));
         }
         if phase > Phase::Connected {
             write_by(&mut connections[0], &hello, until)?;
@@ -379,7 +423,7 @@ mod tests {
         if phase > Phase::Listed {
             let table = read_table(&mut connections[0], 3, until)?.map_err(|_| io::ErrorKind::Other)?;
             for (at, _) in table.iter().take(if phase > Phase::HeardOfAll { 2 } else { 0 }) {
-                connections.push(connect(*at, false, until)?);
+                connections.push(Stream::new(connect(*at, false, until)?, None));
             }
         }
         if phase > Phase::ConnectedToAll {
@@ -445,7 +489,7 @@ mod tests {
             let told = thread::scope(|scope| {
                 let rank = scope.spawn(|| rank.connect_ranks(1, 2, root).err());
                 let _proven = listener.filter(|_| phase == "welcome").map(|listener| {
-                    let acceptor = Acceptor::new(&token, 0, 2, Duration::from_secs(600), None);
+                    let acceptor = Acceptor::new(&token, None, 0, 2, 1, Duration::from_secs(600), None);
                     acceptor.authenticate(listener.accept().unwrap().0, false)
                 });
                 rank.join().unwrap().expect("an error").to_string()

@@ -1,6 +1,6 @@
 //! Sockets of links: opened before they are shared, read and written by a deadline.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -10,8 +10,9 @@ use rustix::net::sockopt;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::failure::LinkError;
-use crate::socket::set_tos;
+use crate::socket::{left, set_tos};
 use crate::strategies::MAX_RANKS;
+use crate::tls::Session;
 
 /// The type of service of connections that the dataplane compresses: DSCP AF11.
 pub const TAG: u8 = 0x28;
@@ -78,43 +79,85 @@ pub(crate) fn wait(fd: &impl AsFd, flags: PollFlags, time: Duration) -> io::Resu
     }
 }
 
-/// Time until `until`, as socket timeouts want it.
-fn left(until: Instant) -> io::Result<Option<Duration>> {
-    let left = until.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+/// A connection between ranks: TCP, or TLS over it.
+pub(crate) struct Stream {
+    tcp: TcpStream,
+    tls: Option<Box<Session>>,
 }
 
-pub(crate) fn read_by(stream: &mut TcpStream, mut bytes: &mut [u8], until: Instant) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
+impl Stream {
+    pub(crate) fn new(tcp: TcpStream, tls: Option<Session>) -> Self {
+        Self { tcp, tls: tls.map(Box::new) }
+    }
+
+    pub(crate) const fn tcp(&self) -> &TcpStream {
+        &self.tcp
+    }
+
+    pub(crate) fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        match &mut self.tls {
+            None => self.tcp.read(room),
+            Some(tls) => tls.read(&self.tcp, room),
+        }
+    }
+
+    /// May `read` give bytes though the socket has none?
+    pub(crate) fn has_more(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.has_more())
+    }
+
+    pub(crate) fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match &mut self.tls {
+            None => self.tcp.write_vectored(slices),
+            Some(tls) => tls.write(&self.tcp, slices),
+        }
+    }
+
+    /// Writes what it took and the socket did not.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        self.tls.as_mut().map_or(Ok(()), |tls| tls.flush(&self.tcp))
+    }
+
+    /// Has the system all that it took?
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.tls.as_ref().is_none_or(|tls| tls.is_flushed())
+    }
+}
+
+pub(crate) fn read_by(stream: &mut Stream, mut bytes: &mut [u8], until: Instant) -> io::Result<()> {
+    stream.tcp.set_nonblocking(false)?;
     while !bytes.is_empty() {
-        stream.set_read_timeout(left(until)?)?;
+        stream.tcp.set_read_timeout(left(until)?)?;
         match stream.read(bytes) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(len) => bytes = &mut bytes[len..],
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            Err(error) => return Err(error),
+            Err(error) => retry(error)?,
         }
     }
     Ok(())
 }
 
-pub(crate) fn write_by(stream: &mut TcpStream, mut bytes: &[u8], until: Instant) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
-    while !bytes.is_empty() {
-        stream.set_write_timeout(left(until)?)?;
-        match stream.write(bytes) {
+pub(crate) fn write_by(stream: &mut Stream, mut bytes: &[u8], until: Instant) -> io::Result<()> {
+    stream.tcp.set_nonblocking(false)?;
+    while !bytes.is_empty() || !stream.is_flushed() {
+        stream.tcp.set_write_timeout(left(until)?)?;
+        let written =
+            if bytes.is_empty() { stream.flush().map(|()| 0) } else { stream.write(&[IoSlice::new(bytes)]) };
+        match written {
             Ok(len) => bytes = &bytes[len..],
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            Err(error) => return Err(error),
+            Err(error) => retry(error)?,
         }
     }
     Ok(())
+}
+
+/// Is an error of a socket that blocks none? Its timeout looks like one of a socket that does not.
+fn retry(error: io::Error) -> io::Result<()> {
+    match error.kind() {
+        io::ErrorKind::Interrupted => Ok(()),
+        io::ErrorKind::WouldBlock => Err(io::ErrorKind::TimedOut.into()),
+        _ => Err(error),
+    }
 }
 
 /// Prepares a connection for the exchange: never blocks, sends at once, and notices a host that is
@@ -136,6 +179,7 @@ pub(crate) fn prepare(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tls::Tls;
 
     #[test]
     fn sockets_are_tagged_before_they_connect_or_listen() {
@@ -158,5 +202,61 @@ mod tests {
             while !wait(&tagged.0, PollFlags::IN, Duration::from_secs(1)).unwrap() {}
             assert_eq!(tos(&tagged.0.accept().unwrap().0), TAG, "{at}");
         }
+    }
+
+    /// Bytes that a stranger sees of a message between two ranks, in this direction.
+    fn seen(tls: Option<&Tls>, message: &[u8]) -> Vec<u8> {
+        let until = Instant::now() + Duration::from_secs(120);
+        let there = TcpListener::bind("127.0.0.1:0").unwrap();
+        let between = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (to, at) = (there.local_addr().unwrap(), between.local_addr().unwrap());
+        std::thread::scope(|scope| {
+            let stranger = scope.spawn(move || {
+                let (near, far) = (between.accept().unwrap().0, TcpStream::connect(to).unwrap());
+                let back = [far.try_clone().unwrap(), near.try_clone().unwrap()];
+                scope.spawn(move || io::copy(&mut &back[0], &mut &back[1]));
+                let (mut bytes, mut piece) = (Vec::new(), [0; 1000]);
+                while let len @ 1.. = (&near).read(&mut piece).unwrap() {
+                    bytes.extend(&piece[..len]);
+                    (&far).write_all(&piece[..len]).unwrap();
+                }
+                far.shutdown(std::net::Shutdown::Write).unwrap();
+                bytes
+            });
+            scope.spawn(move || {
+                let tcp = TcpStream::connect(at).unwrap();
+                let session = tls.map(|tls| tls.connect(&tcp, until).unwrap());
+                let mut stream = Stream::new(tcp, session);
+                write_by(&mut stream, message, until).unwrap();
+                stream.tcp().shutdown(std::net::Shutdown::Write).unwrap();
+            });
+            let tcp = there.accept().unwrap().0;
+            let session = tls.map(|tls| tls.accept(&tcp, until).unwrap());
+            let (mut stream, mut bytes) = (Stream::new(tcp, session), vec![0; message.len()]);
+            read_by(&mut stream, &mut bytes, until).unwrap();
+            assert!(bytes == message, "another message arrived");
+            assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+            drop(stream);
+            stranger.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn a_stranger_on_the_path_sees_no_plain_text() {
+        let message: Vec<u8> = (0..300_000u32).flat_map(u32::to_le_bytes).collect();
+        let tls = Tls::new(&crate::token::Token::random().unwrap()).unwrap();
+        let (clear, first, second) =
+            (seen(None, &message), seen(Some(&tls), &message), seen(Some(&tls), &message));
+        assert!(clear == message && first.len() > message.len());
+        // Any eight bytes of the message are four from the start of a value, once.
+        let found = |seen: &[u8]| {
+            seen.windows(8).any(|eight| {
+                let [a, b] =
+                    [&eight[..4], &eight[4..]].map(|four| u32::from_le_bytes(four.try_into().unwrap()));
+                a < 300_000 && b == a + 1
+            })
+        };
+        assert!(found(&clear) && !found(&first) && !found(&second));
+        assert!(first[first.len() - 1000..] != second[second.len() - 1000..], "the same key twice");
     }
 }

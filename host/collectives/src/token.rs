@@ -11,8 +11,9 @@ pub(crate) const LEN: usize = 32;
 
 /// A random number that the ranks of one job know, and nobody else. It never goes over the network.
 ///
-/// It keeps jobs apart, and strangers out. It hides nothing: whoever can read or change the packets
-/// between ranks can do so with what they exchange.
+/// It keeps jobs apart, and strangers out. It hides nothing unless ranks use
+/// [TLS](crate::Options::tls): whoever can read or change the packets between ranks can do so with
+/// what they exchange.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token([u8; LEN]);
 
@@ -45,6 +46,11 @@ impl Token {
     #[must_use]
     pub fn to_hex(&self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// What keys are derived from.
+    pub(crate) const fn secret(&self) -> &[u8; LEN] {
+        &self.0
     }
 
     /// The proof that one knows the token, for what was said in this handshake: HMAC-SHA-256 (RFC

@@ -49,6 +49,7 @@ pub struct Link {
     ranks: usize,
     timeout: Duration,
     tagged: bool,
+    tls: bool,
     /// Is rank 0 a server?
     served: bool,
     /// At a server: where requests come, until it takes them.
@@ -137,7 +138,7 @@ impl Listening {
         let timeout = self.timeout();
         let io = |what: &str, source| LinkError::Io { what: what.to_owned(), source };
         for connection in &connections {
-            crate::stream::prepare(&connection.stream, timeout)
+            crate::stream::prepare(connection.stream.tcp(), timeout)
                 .map_err(|error| io("prepare a connection", error))?;
         }
         let (commands, inbox) = mpsc::channel();
@@ -163,6 +164,7 @@ impl Listening {
             ranks,
             timeout,
             tagged,
+            tls: self.is_tls(),
             served: self.is_served(),
             requests: (self.is_served() && rank == 0).then_some(requests),
             sequence: 0,
@@ -271,6 +273,7 @@ impl Link {
             plan.check_served()?;
         }
         match plan {
+            CollectivePlan::InNetwork { .. } if self.tls => return Err(LinkError::ClearPlan),
             CollectivePlan::InNetwork { wire, .. } => {
                 // What no aggregator sums, ranks send each other, at worst all in one message.
                 let bytes = Sums::new(Kernel::detect(), *wire, self.ranks).longest(values);

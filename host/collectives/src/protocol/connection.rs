@@ -24,6 +24,8 @@ pub(super) struct Connection {
     pub(super) parked: Option<Header>,
     /// Nothing more comes.
     pub(super) left: bool,
+    /// Bytes that have left wait outside, before they go.
+    pub(super) backlog: bool,
     /// Nothing more leaves.
     pub(super) finished: bool,
 }
@@ -73,11 +75,26 @@ impl Connection {
     pub(super) fn new(Endpoint { purpose, peer, outgoing }: Endpoint) -> Self {
         let framer = Framer::new(purpose);
         let out = VecDeque::new();
-        Self { purpose, peer, outgoing, out, framer, parked: None, left: false, finished: false }
+        Self {
+            purpose,
+            peer,
+            outgoing,
+            out,
+            framer,
+            parked: None,
+            left: false,
+            backlog: false,
+            finished: false,
+        }
     }
 
     pub(super) fn is_control(&self) -> bool {
         self.purpose == Purpose::Control
+    }
+
+    /// Is everything gone?
+    pub(super) fn is_flushed(&self) -> bool {
+        self.out.is_empty() && !self.backlog
     }
 
     /// Bytes that may leave now.

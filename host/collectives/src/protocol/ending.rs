@@ -29,7 +29,7 @@ impl Protocol {
                 self.close(failure);
             }
             Phase::Leaving { until, sent } => {
-                let waits = self.connections.iter().any(|connection| !connection.out.is_empty());
+                let waits = self.connections.iter().any(|connection| !connection.is_flushed());
                 if !*sent && (!waits || now >= *until) {
                     // What is unread when a socket closes makes it reset the connection, and then
                     // the goodbye may be lost.

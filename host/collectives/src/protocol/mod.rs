@@ -239,6 +239,7 @@ impl Protocol {
         self.turns.remove(at);
         let connection = &mut self.connections[at];
         connection.out.clear();
+        connection.backlog = false;
         if std::mem::replace(&mut connection.left, true) || !matches!(self.phase, Phase::Open) {
             self.settle(Ok(()), now);
             return;
@@ -287,6 +288,14 @@ impl Protocol {
         messages
     }
 
+    /// Do bytes that have left still wait, because whoever moves them encrypts them, too? A rank
+    /// that leaves waits for them.
+    pub fn handle_backlog(&mut self, at: ConnectionId, waits: bool, now: Instant) {
+        if std::mem::replace(&mut self.connections[at].backlog, waits) && !waits {
+            self.settle(Ok(()), now);
+        }
+    }
+
     /// A connection on which nothing more leaves, so that its end may be told: each once.
     pub fn poll_finish(&mut self) -> Option<ConnectionId> {
         let all = match self.phase {
@@ -297,7 +306,7 @@ impl Protocol {
         };
         let root = self.rank == 0;
         let done =
-            |connection: &Connection| all || root && connection.is_control() && connection.out.is_empty();
+            |connection: &Connection| all || root && connection.is_control() && connection.is_flushed();
         let at = self.connections.iter().position(|connection| !connection.finished && done(connection))?;
         self.connections[at].finished = true;
         Some(at)
