@@ -141,8 +141,11 @@ struct Listening {
 #[pymethods]
 impl Listening {
     /// Listens at all addresses of the family that `root` has, at a port that the system chooses.
-    /// `root` is rank 0's IP address; if the job is `served`, rank 0 is a server.
+    /// `root` is rank 0's IP address; if the job is `served`, rank 0 is a server. With `tls`,
+    /// connections are encrypted; those of messages have so many TCP `streams`.
     #[new]
+    #[pyo3(signature = (token, timeout_s, tagged, root, served, tls = false, streams = 1))]
+    #[expect(clippy::too_many_arguments, reason = "called by a link, which has all of these")]
     fn new(
         py: Python<'_>,
         token: &str,
@@ -150,8 +153,10 @@ impl Listening {
         tagged: bool,
         root: IpAddr,
         served: bool,
+        tls: bool,
+        streams: usize,
     ) -> PyResult<Self> {
-        let options = Options { tagged, served, ..options(token, timeout_s)? };
+        let options = Options { tagged, served, tls, streams, ..options(token, timeout_s)? };
         let any = match root {
             IpAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
@@ -338,9 +343,11 @@ struct Server {
 #[pymethods]
 impl Server {
     /// Listens at this address, IP:PORT, for so many workers. `optimizer` is learning rate, weight
-    /// decay, and the momentum of SGD or betas and epsilon of AdamW; `returns` what it answers.
+    /// decay, and the momentum of SGD or betas and epsilon of AdamW; `returns` what it answers. With
+    /// `tls`, connections are encrypted; those of messages have so many TCP `streams`.
     #[new]
-    #[pyo3(signature = (listen, workers, token, timeout_s, optimizer, returns))]
+    #[pyo3(signature = (listen, workers, token, timeout_s, optimizer, returns, tls = false, streams = 1))]
+    #[expect(clippy::too_many_arguments, reason = "called by a command, which has all of these")]
     fn new(
         py: Python<'_>,
         listen: &str,
@@ -349,6 +356,8 @@ impl Server {
         timeout_s: f64,
         optimizer: Option<(f64, f64, Vec<f64>)>,
         returns: &str,
+        tls: bool,
+        streams: usize,
     ) -> PyResult<Self> {
         let updates = match optimizer {
             None => None,
@@ -365,7 +374,7 @@ impl Server {
         let at: SocketAddr = listen
             .parse()
             .map_err(|_| invalid(format!("address '{listen}': expected IP:PORT, or [IP]:PORT for IPv6")))?;
-        let options = Options { served: true, ..options(token, timeout_s)? };
+        let options = Options { served: true, tls, streams, ..options(token, timeout_s)? };
         let listening = gradwire_collectives::Listening::bind(at, options);
         let listening = Mutex::new(Some(listening.map_err(|failed| error(py, &failed, true))?));
         Ok(Self { listening, workers, updates })

@@ -7,6 +7,7 @@ import pathlib
 import re
 import signal
 import socket
+import tempfile
 import threading
 import time
 import unittest
@@ -15,7 +16,7 @@ import gradwire
 import torch
 from gradwire import _native, _worker
 from hosts import ADDRESSES, Hosts
-from ranks import digest, gathered, run
+from ranks import digest, gathered, run, weights
 from test_ddp import hooked, net, sgd, step
 from test_serve import Server
 
@@ -231,6 +232,76 @@ class Opening(unittest.TestCase):
         for timeout in (0, -1, float("nan"), float("inf"), 1e18):
             for said in run(refused_timeout, 1, timeout):
                 self.assertIn("expected seconds", said)
+
+
+def over(rank, options, variables=()):
+    """Returns the weights after some iterations over a link with these options, or one for each rank; or the error."""
+    os.environ.update(variables)
+    mine = options[rank] if isinstance(options, list) else options
+    try:
+        ddp, state = hooked(net(), "q8", gradwire.Link(**mine))
+    except (gradwire.Error, ValueError) as error:
+        return str(error)
+    optimizer = sgd(ddp)
+    for iteration in range(3):
+        step(ddp, optimizer, rank, iteration)
+    state.close()
+    return weights(ddp).tolist()
+
+
+class Internet(unittest.TestCase):
+    """TLS and several streams."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.files = [os.path.join(folder.name, name) for name in ("token", "other")]
+        for file in self.files:
+            pathlib.Path(file).write_text(_native.token() + "\n")
+
+    def test_weights_are_those_of_one_stream_without_tls(self):
+        token = {"token_file": self.files[0]}
+        one = run(over, 3, {})
+        self.assertEqual(run(over, 3, {**token, "tls": True, "streams": 3}), one)
+        self.assertEqual(run(over, 3, token, {"GRADWIRE_TLS": "1", "GRADWIRE_STREAMS": "2"}), one)
+
+    def test_tls_without_a_token_is_refused(self):
+        for said in run(over, 2, {"tls": True}):
+            self.assertRegex(said, "TLS needs the job's token at each rank: .*GRADWIRE_TOKEN_FILE.*token_file=.*openssl rand -hex 32")
+
+    def test_a_rank_without_the_same_token_or_options_is_named(self):
+        secure = {"token_file": self.files[0], "tls": True}
+        for other, who, cause in (
+            ({"token_file": self.files[1], "tls": True}, 1, "another token"),
+            ({"token_file": self.files[0] + "-gone", "tls": True}, 0, "rank 1 cannot open a link: FileNotFoundError.*token-gone"),
+            ({}, 0, "rank 1 has gradwire .* and plan 'q8', rank 0 .* and 'q8, TLS'"),
+            ({**secure, "streams": 2}, 0, "rank 1 has gradwire .* and plan 'q8, TLS, 2 streams', rank 0 .* and 'q8, TLS'"),
+        ):
+            said = run(over, 2, [{"timeout": 5, **secure}, {"timeout": 5, **other}])
+            self.assertRegex(str(said[who]), cause)
+            self.assertIsInstance(said[1 - who], str)
+
+    def test_options_that_mean_nothing_are_refused(self):
+        for options, variables, cause in (
+            ({"streams": 0}, {}, "streams 0: expected 1 to 8"),
+            ({}, {"GRADWIRE_STREAMS": "9"}, "GRADWIRE_STREAMS=9: expected 1 to 8"),
+            ({}, {"GRADWIRE_TLS": "yes"}, "GRADWIRE_TLS=yes: expected 0 to 1"),
+        ):
+            self.assertIn(cause, run(over, 1, options, variables)[0])
+
+    def test_a_server_with_tls_serves_ranks_with_tls(self):
+        with Server(2, "--tls", "--streams", "2") as server:
+            for losses in run(served_by_tls, 2, server.address, server.token):
+                self.assertLess(losses[-1], losses[0])
+            self.assertEqual(server.end()[0], 0)
+
+
+def served_by_tls(rank, address, token):
+    ddp, state = hooked(net(), "q8", gradwire.Link(token_file=token, tls=True, streams=2), server=address)
+    optimizer = sgd(ddp)
+    losses = [step(ddp, optimizer, rank, iteration) for iteration in range(8)]
+    state.close()
+    return losses
 
 
 def refused_timeout(rank, timeout):

@@ -82,6 +82,8 @@ def main() -> int:
     serve.add_argument("--eps", type=float, help="of adamw (default: 1e-8)")
     serve.add_argument("--returns", choices=["weights", "deltas"], help="what --optimizer answers (default: weights)")
     serve.add_argument("--codec", help="of --returns deltas, as of plans (default: 3lc:1:1024)")
+    serve.add_argument("--tls", action="store_true", help="encrypt connections, as workers with Link(tls=True), which all have the token's file")
+    serve.add_argument("--streams", type=int, default=1, metavar="N", help="TCP streams of each connection, as Link(streams=N) (default: 1)")
     serve.add_argument("--json", action="store_true", help="end with one object that says what was exchanged")
     arguments = parser.parse_args()
     if arguments.command == "run":
@@ -108,7 +110,16 @@ def main() -> int:
     try:
         token = _token(arguments.token_file)
         returns = (arguments.codec or "3lc:1:1024") if arguments.returns == "deltas" else "weights"
-        server = _native.Server(arguments.listen, arguments.ranks, token, arguments.timeout, _optimizer(arguments), returns)
+        server = _native.Server(
+            arguments.listen,
+            arguments.ranks,
+            token,
+            arguments.timeout,
+            _optimizer(arguments),
+            returns,
+            arguments.tls,
+            arguments.streams,
+        )
         print(f"listening at {server.address} for {arguments.ranks} workers", file=sys.stderr, flush=True)
         served = server.run()
     except (_native.Error, OSError, ValueError) as error:

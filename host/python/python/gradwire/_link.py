@@ -19,6 +19,8 @@ from gradwire._native import Error, Plan
 
 YEAR_S = 366 * 86_400
 """The longest timeout: what is added to the time of day stays in range."""
+MAX_STREAMS = 8
+"""The most that ranks can tell each other."""
 
 
 class Link:
@@ -27,7 +29,10 @@ class Link:
     `group` is a process group, by default that of all ranks. `timeout` is in seconds: how long ranks wait for each other, by
     default as long as torch does. `address` is where other hosts reach this one; only rank 0's counts. By default it is that of
     the network interface GRADWIRE_IFNAME or GLOO_SOCKET_IFNAME (of a list, the first that has one), or the one that leads to MASTER_ADDR.
-    `token_file` has the token of a server, if there is one; only rank 0 reads it. By default GRADWIRE_TOKEN_FILE names it.
+    `token_file` has the token of a server, if there is one, or of TLS; without TLS, only rank 0 reads it. By default
+    GRADWIRE_TOKEN_FILE names it. `tls` encrypts all connections; by default GRADWIRE_TLS=1 does. Each rank has the token's file
+    then, since what the process group carries is not encrypted. `streams` are TCP streams of each connection, 1 to 8: several fill
+    a path that is long and fast. By default GRADWIRE_STREAMS says how many.
     """
 
     def __init__(
@@ -37,6 +42,8 @@ class Link:
         timeout: float | None = None,
         address: str | None = None,
         token_file: str | os.PathLike[str] | None = None,
+        tls: bool | None = None,
+        streams: int | None = None,
     ) -> None:
         if not dist.is_initialized():
             raise Error("torch.distributed is not initialised: call init_process_group first")
@@ -50,6 +57,15 @@ class Link:
             raise ValueError(f"timeout {self.timeout:g}: expected seconds, more than 0 and at most {YEAR_S}, a year")
         self._address = address
         self._token_file = token_file or os.environ.get("GRADWIRE_TOKEN_FILE")
+        self._tls = _variable("GRADWIRE_TLS", ("0", "1")) == "1" if tls is None else tls
+        self._streams = int(_variable("GRADWIRE_STREAMS", tuple("12345678")) or 1) if streams is None else streams
+        if not 1 <= self._streams <= MAX_STREAMS:
+            raise ValueError(f"streams {self._streams}: expected 1 to {MAX_STREAMS}")
+        if self._tls and not self._token_file:
+            raise Error(
+                "TLS needs the job's token at each rank: name its file by GRADWIRE_TOKEN_FILE or Link(token_file=...); "
+                "`openssl rand -hex 32` makes one"
+            )
         self._process = os.getpid()
         # Of states that are not closed.
         self._closers: list[weakref.finalize[..., Any]] = []
@@ -59,21 +75,22 @@ class Link:
         same_process(self._process)
         listening = token = root = port = source = wrong = None
         try:
+            if self._tls or self.rank == 0 and server is not None:
+                token = self._token()
             if self.rank == 0 and server is not None:
-                if not self._token_file:
-                    raise Error("a server has a token: name its file by GRADWIRE_TOKEN_FILE or Link(token_file=...)")
-                with open(self._token_file, encoding="ascii") as file:
-                    token = file.read().strip()
                 (root, port), source = _address.server(server), f"from server={server!r}"
             elif self.rank == 0:
-                token, (root, source) = _native.token(), _address.own(self._address)
-                listening = _native.Listening(token, self.timeout, plan.tagged, root, False)
+                token, (root, source) = token or _native.token(), _address.own(self._address)
+                listening = self._listen(token, plan, root, False)
                 port = listening.port
         except Exception as error:
             wrong = f"{type(error).__name__}: {error}"
         text = said + (f" with server {server}" if server else "")
+        text += (", TLS" if self._tls else "") + (f", {self._streams} streams" if self._streams > 1 else "")
         host = os.environ.get("GRADWIRE_HOST") or socket.gethostname()
-        mine = (_native.__version__, text, wrong, token, root, port, source, host, _address.network())
+        # What the process group carries is not encrypted.
+        told = None if self._tls else token
+        mine = (_native.__version__, text, wrong, told, root, port, source, host, _address.network())
         everybody = self._gathered(mine)
         version, text = everybody[0][:2]
         for rank, theirs in enumerate(everybody):
@@ -83,13 +100,14 @@ class Link:
                 raise Error(f"rank {rank} has gradwire {theirs[0]} and plan {theirs[1]!r}, rank 0 {version} and {text!r}: give all ranks the same")
         # Another version may say more or less.
         *_, hosts, networks = (list(each) for each in zip(*everybody))
-        token, root, port, source = everybody[0][3:7]
+        told, root, port, source = everybody[0][3:7]
+        token = token if self._tls else told
         advertised = f"rank 0 advertises {root} port {port}, {source}"
         remedy = _address.REMEDY if server is None else _address.REMEDY_OF_SERVER
         if wrong := _address.unreachable(root, networks, hosts):
             raise Error(f"{advertised}: {wrong}; {remedy}")
         if listening is None:
-            listening = _native.Listening(token, self.timeout, plan.tagged, root, server is not None)
+            listening = self._listen(token, plan, root, server is not None)
         # With a server, rank 0 of the link is the server's, and each other rank is one more than in
         # the process group.
         before = int(server is not None)
@@ -99,6 +117,15 @@ class Link:
             error.args = (f"{error}; {advertised}: if a rank does not reach that, {remedy}",)
             raise
         return channel, hosts
+
+    def _token(self) -> str:
+        if not self._token_file:
+            raise Error("a server has a token: name its file by GRADWIRE_TOKEN_FILE or Link(token_file=...)")
+        with open(self._token_file, encoding="ascii") as file:
+            return file.read().strip()
+
+    def _listen(self, token: str, plan: Plan, root: Any, served: bool) -> _native.Listening:
+        return _native.Listening(token, self.timeout, plan.tagged, root, served, self._tls, self._streams)
 
     def _gathered(self, mine: Any) -> list[Any]:
         """Everybody's. Torch's all_gather_object waits as long as the group does, whatever this link's timeout is; gloo's futures know better."""
@@ -142,6 +169,14 @@ class Link:
 
     def __reduce__(self) -> Any:
         raise TypeError("a gradwire.Link cannot be pickled or copied: make one in each process")
+
+
+def _variable(name: str, values: tuple[str, ...]) -> str | None:
+    """Returns a variable of the environment; ValueError if it is none of these."""
+    value = os.environ.get(name) or None
+    if value is not None and value not in values:
+        raise ValueError(f"{name}={value}: expected {values[0]} to {values[-1]}")
+    return value
 
 
 def group_of(link: Link | None, group: dist.ProcessGroup | None) -> dist.ProcessGroup | None:

@@ -31,7 +31,16 @@ class Layout:
     def __init__(self, tensors: list[tuple[str, int, int]]) -> None: ...
 
 class Listening:
-    def __init__(self, token: str, timeout_s: float, tagged: bool, root: IPv4Address | IPv6Address, served: bool) -> None: ...
+    def __init__(
+        self,
+        token: str,
+        timeout_s: float,
+        tagged: bool,
+        root: IPv4Address | IPv6Address,
+        served: bool,
+        tls: bool = False,
+        streams: int = 1,
+    ) -> None: ...
     @property
     def port(self) -> int | None: ...
     def join(self, rank: int, ranks: int, root: IPv4Address | IPv6Address, port: int) -> Channel: ...
@@ -60,6 +69,8 @@ class Server:
         timeout_s: float,
         optimizer: tuple[float, float, list[float]] | None,
         returns: str,
+        tls: bool = False,
+        streams: int = 1,
     ) -> None: ...
     @property
     def address(self) -> str | None: ...
