@@ -7,8 +7,8 @@ packets, one in each direction, and keep each packet for half of the round trip:
 the same values as f32 several times, in turn with the others. Its figure is the median of what the wire carried in one direction, in
 bits of payload, to what it could carry meanwhile; with --raw, first that of one plain TCP connection, whose bytes go in one direction.
 
-An exchange of two ranks begins with a round trip in which nothing flows, and has another one in its middle. So the figure depends on
-the values: a long path is used by long messages.
+The tensor is in 32 parts, so that parts flow while others are summed. The first and the last of them still wait for the path: so the
+figure depends on the values.
 """
 
 from __future__ import annotations
@@ -26,13 +26,16 @@ import statistics
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 
 ADDRESSES = ["10.78.0.1", "10.78.0.2"]
 MTU = 1500
 BUFFERS = {"net.ipv4.tcp_rmem": "4096 131072 6291456", "net.ipv4.tcp_wmem": "4096 16384 4194304"}
+PLAN = 'strategy = "ring"\ncodec = "f32"\npartitions = 32\n'
 CLONE_NEWNET = 0x40000000
-TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
+TUNSETIFF, IFF_TUN, IFF_NO_PI, IFF_VNET_HDR = 0x400454CA, 0x0001, 0x1000, 0x4000
+TUNSETOFFLOAD, TUN_F_CSUM, TUN_F_TSO4 = 0x400454D0, 1, 2
 CONTEXT = multiprocessing.get_context("fork")
 
 
@@ -61,7 +64,7 @@ def carry(near: int, far: int, delay_s: float) -> None:
         try:
             # Not so many that others have to wait for them.
             for _ in range(32):
-                waiting.append((now() + delay_s, os.read(near, 2048)))
+                waiting.append((now() + delay_s, os.read(near, 70_000)))
         except BlockingIOError:
             pass
 
@@ -69,8 +72,8 @@ def carry(near: int, far: int, delay_s: float) -> None:
 class Path:
     """Two namespaces with a path of this rate and round trip between them."""
 
-    def __init__(self, mbit: float, rtt_s: float) -> None:
-        self.mbit, self.rtt_s = mbit, rtt_s
+    def __init__(self, mbit: float, rtt_s: float, congestion: str) -> None:
+        self.mbit, self.rtt_s, self.congestion = mbit, rtt_s, congestion
         self.names = [f"gwpath{os.getpid()}h{host}" for host in range(2)]
         self.made: list[str] = []
         self.carriers: list[multiprocessing.process.BaseProcess] = []
@@ -97,7 +100,9 @@ class Path:
         def make() -> None:
             enter(name)
             device = os.open("/dev/net/tun", os.O_RDWR)
-            fcntl.ioctl(device, TUNSETIFF, struct.pack("16sH22s", b"path0", IFF_TUN | IFF_NO_PI, b""))
+            fcntl.ioctl(device, TUNSETIFF, struct.pack("16sH22s", b"path0", IFF_TUN | IFF_NO_PI | IFF_VNET_HDR, b""))
+            # Segments of one connection come together, as a card takes them: the program carries fewer, and `tbf` counts each.
+            fcntl.ioctl(device, TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4)
             socket.send_fds(send, [b"x"], [device])
 
         # A namespace is a thread's, and this process stays where it is.
@@ -111,6 +116,8 @@ class Path:
         # The defaults of Linux, whatever this machine has.
         for name_of, value in BUFFERS.items():
             command("ip", "netns", "exec", name, "sysctl", "-q", "-w", f"{name_of}={value}")
+        # In a namespace, the system's setting may be only one of those that all users may take.
+        command("ip", "-n", name, "route", "replace", other, "dev", "path0", "src", own, "congctl", self.congestion)
         # As much as the path itself holds waits before anything is lost.
         buffer = f"{max(self.rtt_s, 0.02) * 1000:.0f}ms"
         command(*f"tc -n {name} qdisc add dev path0 root tbf rate {self.mbit:g}mbit burst 128kb latency {buffer}".split())
@@ -140,11 +147,10 @@ def _at(name, send, function, *args) -> None:
     send.send(function(host, *args))
 
 
-def raw(host: int, congestion: str, bytes_: int) -> float | None:
+def raw(host: int, bytes_: int) -> float | None:
     """One TCP connection as the system makes it: seconds for so many bytes, after as many that open its window."""
     block = bytes(1 << 20)
     with socket.socket() as sock:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion.encode())
         if host == 0:
             sock.bind((ADDRESSES[0], 7000))
             sock.listen()
@@ -169,16 +175,18 @@ def raw(host: int, congestion: str, bytes_: int) -> float | None:
         return None
 
 
-def exchanges(host: int, links: list[dict], token: str, values: int, rounds: int, rtt_s: float, congestion: str) -> list[list[float]]:
+def exchanges(host: int, links: list[dict], token: str, values: int, warm: int, rounds: int) -> list[list[float]]:
     """Seconds of exchanges, by link."""
     import ipaddress
 
     import torch
     from gradwire import _native
 
-    with open("/proc/sys/net/ipv4/tcp_congestion_control", "w") as file:
-        file.write(congestion)
-    plan, layout = _native.Plan("f32"), _native.Layout([("a", values, 1)])
+    with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+        file.write(PLAN)
+        file.flush()
+        plan = _native.Plan.load(file.name)
+    layout = _native.Layout([("a", values, 1)])
     root = ipaddress.ip_address(ADDRESSES[0])
     seconds = []
     for number, link in enumerate(links):
@@ -198,10 +206,9 @@ def exchanges(host: int, links: list[dict], token: str, values: int, rounds: int
                 port = struct.unpack("!H", sock.recv(2))[0]
         channel = listening.join(host, 2, root, port)
         tensor = torch.arange(values, dtype=torch.float32)
-        # The first opens the windows.
-        took = [channel.exchange(tensor, layout, plan, False)[0] for _ in range(1 + rounds)]
+        took = [channel.exchange(tensor, layout, plan, False)[0] for _ in range(warm + rounds)]
         channel.close()
-        seconds.append(took[1:])
+        seconds.append(took[warm:])
     return seconds
 
 
@@ -211,8 +218,9 @@ def main() -> None:
     parser.add_argument("--rtt", type=float, default=150, metavar="MS")
     parser.add_argument("--values", type=int, default=64_000_000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--warm", type=int, default=2, metavar="N", help="exchanges before those, which open TCP's windows (default: 2)")
     parser.add_argument("--link", action="append", metavar="streams=N,tls", help="a link to measure; may be given several times")
-    parser.add_argument("--congestion", default="cubic", help="the system's congestion control (default: cubic)")
+    parser.add_argument("--congestion", default="cubic", help="congestion control (default: cubic)")
     parser.add_argument("--raw", action="store_true", help="measure one plain TCP connection, too")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
@@ -225,16 +233,16 @@ def main() -> None:
             link[name] = int(value) if value else True
         links.append(link)
     rows = {}
-    with Path(arguments.mbit, arguments.rtt / 1000) as path:
+    with Path(arguments.mbit, arguments.rtt / 1000, arguments.congestion) as path:
         if arguments.raw:
             bytes_ = 4 * arguments.values
-            seconds = path.run(raw, arguments.congestion, bytes_)[0]
+            seconds = path.run(raw, bytes_)[0]
             rows["one TCP connection"] = [8e-6 * bytes_ / seconds]
         token = os.urandom(32).hex()
-        took = path.run(exchanges, links, token, arguments.values, arguments.rounds, arguments.rtt / 1000, arguments.congestion)
-        for text, seconds in zip(texts, took[0]):
-            # Each rank sends all values once: half of them to be summed, and half of the sums.
-            rows[text] = [8e-6 * 4 * arguments.values / each for each in seconds]
+        took = path.run(exchanges, links, token, arguments.values, arguments.warm, arguments.rounds)
+        for text, *seconds in zip(texts, *took):
+            # Each rank sends all values once: half of them to be summed, and half of the sums. A rank may begin after the other one.
+            rows[text] = [8e-6 * 4 * arguments.values / max(both) for both in zip(*seconds)]
     if arguments.json:
         print(json.dumps({"mbit": arguments.mbit, "rtt_ms": arguments.rtt, "values": arguments.values, "rows": rows}))
     for text, rates in rows.items():

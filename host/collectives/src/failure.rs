@@ -87,6 +87,11 @@ pub enum LinkError {
         "TLS, and tagged connections for a wire: codec: a NIC or a shim compresses no encrypted values; take another codec, or no TLS"
     )]
     TlsTagged,
+    /// Tagged connections are not relayed.
+    #[error(
+        "a relay, and tagged connections for a wire: codec: these go from rank to rank; take another codec, or no relay"
+    )]
+    RelayTagged,
     /// What an aggregator in the network sums has no TLS.
     #[error(
         "TLS, and a plan in-network: an aggregator sums values that are not encrypted; take another plan, or no TLS"

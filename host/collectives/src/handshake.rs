@@ -13,16 +13,25 @@
 //! Of several streams of data, the purpose is 64, and eight times their count less one, and the
 //! stream's number. The verdict about another count of streams has the right one in place of ranks.
 //!
+//! If rank 0 [relays](crate::relay), two others that connect to each other both connect to rank 0 for
+//! each stream, with the purpose 4, and without TLS. Behind the verdict:
+//!
+//! ```text
+//! rank of the other end (4) | number of the stream (1)  ->
+//!                                                       <-  1 (1), when all ranks have come
+//! ```
+//! From there on, rank 0 carries what they say: the handshake of a connection of data between them.
+//!
 //! If the job has [TLS](crate::tls), all of this is inside. Nothing else that comes before the proof
 //! is read, and nothing is allocated for it. On tagged connections each of these bytes is a value,
 //! because what compresses them takes everything for values.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::io::{self, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -32,6 +41,7 @@ use crate::failure::LinkError;
 use crate::graph::Rank;
 use crate::header::Purpose;
 use crate::protocol::Endpoint;
+use crate::socket::left;
 use crate::spread::{SPREAD, gather, spread};
 use crate::strategies::MAX_RANKS;
 use crate::stream::{Stream, connect, io_error, read_by, wait, write_by};
@@ -41,8 +51,12 @@ use crate::token::{self, Token};
 pub(crate) const MAGIC: &[u8; 8] = b"gradwire";
 pub(crate) const VERSION: u8 = 1;
 pub(crate) const HELLO_LEN: usize = 8 + 1 + 1 + 4 + 4 + token::LEN;
+/// The time that others wait longer than itself for rank 0 to say whom it missed.
+pub(crate) const VERDICT: Duration = Duration::from_secs(2);
 /// The longest that one end of a handshake may take; a job's timeout, if that is shorter.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+/// The purpose of a connection to a rank that relays.
+const RELAY: u8 = 4;
 /// The bit of a [purpose](purpose_byte) of several streams.
 const STREAM: u8 = 1 << 6;
 /// Bytes of a handshake of another kind that are read before it is refused.
@@ -88,6 +102,17 @@ fn parse_purpose(byte: u8, tagged: bool) -> Option<(Purpose, usize, usize)> {
     }
 }
 
+/// A connection to a rank that relays: the rank that connected, the one that it wants, and the number
+/// of the stream.
+type Half = (Rank, Rank, usize);
+
+/// A connection that was accepted, and whose other end proved that it knows the token.
+pub(crate) enum Met {
+    Rank(Authenticated),
+    /// One to be relayed.
+    Half(Half, TcpStream),
+}
+
 /// A rank's side of all handshakes while its link opens.
 pub(crate) struct Acceptor<'a> {
     token: &'a Token,
@@ -102,6 +127,10 @@ pub(crate) struct Acceptor<'a> {
     /// Connections whose handshake is under way, and how many there were.
     handshakes: Mutex<(u64, BTreeMap<u64, TcpStream>)>,
     busy: AtomicUsize,
+    /// At a rank that relays: connections that wait for the other rank's.
+    halves: Option<(Mutex<BTreeMap<Half, TcpStream>>, Condvar)>,
+    /// The cause for which nobody need wait.
+    failed: Mutex<Option<LinkError>>,
     here: Mutex<BTreeSet<(Purpose, Rank, usize)>>,
     refused: Mutex<Vec<String>>,
 }
@@ -124,6 +153,7 @@ impl<'a> Acceptor<'a> {
         rank: Rank,
         ranks: usize,
         streams: usize,
+        relays: bool,
         within: Duration,
         opening: Option<Duration>,
     ) -> Self {
@@ -138,6 +168,8 @@ impl<'a> Acceptor<'a> {
             stop: AtomicBool::new(false),
             handshakes: Mutex::default(),
             busy: AtomicUsize::new(0),
+            halves: (relays && rank == 0).then(Default::default),
+            failed: Mutex::default(),
             here: Mutex::default(),
             refused: Mutex::default(),
         }
@@ -162,7 +194,7 @@ impl<'a> Acceptor<'a> {
         &'scope self,
         listener: &'scope TcpListener,
         tagged: bool,
-        sender: &Sender<Authenticated>,
+        sender: &Sender<Result<Authenticated, LinkError>>,
         scope: &'scope thread::Scope<'scope, '_>,
     ) {
         while !self.stop.load(Ordering::Relaxed) {
@@ -179,8 +211,13 @@ impl<'a> Acceptor<'a> {
             scope.spawn(move || {
                 let authenticated = self.authenticate(stream, tagged);
                 lock(&self.handshakes).1.remove(&number);
-                match authenticated {
-                    Ok(connection) => _ = sender.send(connection),
+                // Closing ends handshakes that are under way, and this one no more is.
+                let met = authenticated.and_then(|met| match met {
+                    Met::Rank(connection) => Ok(_ = sender.send(Ok(connection))),
+                    Met::Half(half, stream) => self.wait_for_the_other(half, stream),
+                });
+                match met {
+                    Ok(()) => {}
                     Err(why) => {
                         let mut refused = lock(&self.refused);
                         if refused.len() < 8 {
@@ -217,17 +254,23 @@ impl<'a> Acceptor<'a> {
     }
 
     /// Proves a connection that was accepted.
-    pub(crate) fn authenticate(&self, stream: TcpStream, tagged: bool) -> Result<Authenticated, String> {
+    pub(crate) fn authenticate(&self, stream: TcpStream, tagged: bool) -> Result<Met, String> {
         let until = self.deadline().min(Instant::now() + HANDSHAKE);
         let lost = |error: io::Error| format!("handshake not finished: {error}");
         // It may have been accepted from a socket that does not block.
         stream.set_nonblocking(false).map_err(lost)?;
-        let session =
-            self.tls.map(|tls| tls.accept(&stream, until)).transpose().map_err(|why| match why {
-                Unsafe::Token => "another token".to_owned(),
-                Unsafe::Plain => "it speaks no TLS, and this rank does".to_owned(),
-                Unsafe::Io(error) => format!("TLS's handshake not finished: {error}"),
-            })?;
+        // One for a relay begins without TLS.
+        let mut first = [0];
+        if self.tls.is_some() && self.halves.is_some() {
+            left(until).and_then(|left| stream.set_read_timeout(left)).map_err(lost)?;
+            stream.peek(&mut first).map_err(lost)?;
+        }
+        let tls = self.tls.filter(|_| first[0] != MAGIC[0]);
+        let session = tls.map(|tls| tls.accept(&stream, until)).transpose().map_err(|why| match why {
+            Unsafe::Token => "another token".to_owned(),
+            Unsafe::Plain => "it speaks no TLS, and this rank does".to_owned(),
+            Unsafe::Io(error) => format!("TLS's handshake not finished: {error}"),
+        })?;
         let mut stream = Stream::new(stream, session);
         let mut hello = [0; HELLO_LEN];
         read(&mut stream, tagged, &mut hello, until).map_err(lost)?;
@@ -248,7 +291,13 @@ impl<'a> Acceptor<'a> {
         let u32_at =
             |at: usize| u32::from_le_bytes([hello[at], hello[at + 1], hello[at + 2], hello[at + 3]]) as usize;
         let (peer, ranks) = (u32_at(10), u32_at(14));
-        let Some((purpose, number, streams)) = parse_purpose(hello[9], tagged) else {
+        let relayed = hello[9] == RELAY && !tagged;
+        if self.tls.is_some() && tls.is_none() && !relayed {
+            return Err("it speaks no TLS, and this rank does".into());
+        }
+        let purpose =
+            if relayed { Some((Purpose::Data, 0, self.streams)) } else { parse_purpose(hello[9], tagged) };
+        let Some((purpose, number, streams)) = purpose else {
             return Err(format!("unknown purpose {} (version mismatch?)", hello[9]));
         };
         let nonce = Token::random().map_err(lost)?.to_hex();
@@ -262,6 +311,7 @@ impl<'a> Acceptor<'a> {
             return Err("another token".into());
         }
         let expected = match purpose {
+            _ if relayed => self.halves.is_some() && peer != 0,
             Purpose::Control => self.rank == 0 && peer != 0,
             Purpose::Data => peer > self.rank,
             Purpose::Tagged => (peer + 1) % self.ranks == self.rank,
@@ -272,7 +322,7 @@ impl<'a> Acceptor<'a> {
             Verdict::Nobody
         } else if purpose == Purpose::Data && streams != self.streams {
             Verdict::Streams
-        } else if !lock(&self.here).insert((purpose, peer, number)) {
+        } else if !relayed && !lock(&self.here).insert((purpose, peer, number)) {
             Verdict::Twice
         } else {
             Verdict::Welcome
@@ -282,13 +332,108 @@ impl<'a> Acceptor<'a> {
         answer.extend((expected as u32).to_le_bytes());
         write(&mut stream, tagged, &answer, until).map_err(lost)?;
         match verdict {
-            Verdict::Welcome => Ok(Authenticated { purpose, peer, outgoing: false, number, stream }),
+            Verdict::Welcome if relayed => self.wanted(peer, stream, until),
+            Verdict::Welcome => {
+                Ok(Met::Rank(Authenticated { purpose, peer, outgoing: false, number, stream }))
+            }
             Verdict::Ranks => Err(format!("rank {peer} of {ranks} ranks, expected {}", self.ranks)),
             Verdict::Twice => Err(format!("a second {purpose:?} connection from rank {peer}")),
             Verdict::Streams => {
                 Err(format!("rank {peer} opens {streams} streams, expected {}", self.streams))
             }
+            Verdict::Nobody if relayed => {
+                Err(format!("rank {peer} asks for a relay, which this rank is not"))
+            }
             Verdict::Nobody => Err(format!("unexpected {purpose:?} connection from rank {peer}")),
+        }
+    }
+
+    /// Hears whom a rank wants to reach.
+    fn wanted(&self, peer: Rank, mut stream: Stream, until: Instant) -> Result<Met, String> {
+        let mut wanted = [0; 5];
+        read_by(&mut stream, &mut wanted, until)
+            .map_err(|error| format!("handshake not finished: {error}"))?;
+        let [a, b, c, d, number] = wanted;
+        let (to, number) = (u32::from_le_bytes([a, b, c, d]) as Rank, usize::from(number));
+        if !(1..self.ranks).contains(&to) || to == peer || number >= self.streams {
+            return Err(format!("rank {peer} wants stream {number} to rank {to}, which nobody has"));
+        }
+        Ok(Met::Half((peer, to, number), stream.into_tcp()))
+    }
+
+    /// Keeps a connection until that of the other rank is here, too.
+    fn wait_for_the_other(&self, half: Half, stream: TcpStream) -> Result<(), String> {
+        let (halves, more) = self.halves.as_ref().ok_or("this rank relays nothing")?;
+        if lock(halves).insert(half, stream).is_some() {
+            return Err(format!("a second connection from rank {} to be relayed to rank {}", half.0, half.1));
+        }
+        more.notify_all();
+        Ok(())
+    }
+
+    /// At a rank that relays: the pairs of connections between which it does, when all have come.
+    pub(crate) fn pairs(&self, at: SocketAddr) -> Result<Vec<[TcpStream; 2]>, LinkError> {
+        let Some((halves, more)) = &self.halves else { return Ok(Vec::new()) };
+        let ranks = 1..self.ranks;
+        let all = ranks.clone().flat_map(|from| ranks.clone().map(move |to| (from, to)));
+        let all = all.filter(|(from, to)| from != to);
+        let all: Vec<_> =
+            all.flat_map(|(from, to)| (0..self.streams).map(move |number| (from, to, number))).collect();
+        let mut here = lock(halves);
+        while here.len() < all.len() {
+            let left = self.deadline().saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let missing = all.iter().filter(|half| !here.contains_key(half)).map(|half| half.0);
+                return Err(self.missing(missing.collect(), at));
+            }
+            here = more.wait_timeout(here, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let mut here = std::mem::take(&mut *here);
+        let mut pairs = Vec::new();
+        for (from, to, number) in all.into_iter().filter(|(from, to, _)| from < to) {
+            let halves = [(from, to, number), (to, from, number)].map(|half| (half.0, here.remove(&half)));
+            let [(_, Some(first)), (_, Some(second))] = halves else { continue };
+            for (rank, mut socket) in [(from, &first), (to, &second)] {
+                let lost = |error| io_error(&format!("relay a connection of rank {rank}"), error);
+                socket.write_all(&[1]).map_err(lost)?;
+            }
+            pairs.push([first, second]);
+        }
+        Ok(pairs)
+    }
+
+    /// A connection to another rank by way of one that relays.
+    fn relayed(&self, by: SocketAddr, peer: Rank, number: usize) -> Result<TcpStream, LinkError> {
+        let what = format!("reach rank {peer} by way of rank 0 at {by}");
+        let tcp = self.dial(by, false, &what)?;
+        let known = self.enter(&tcp);
+        let mut stream = Stream::new(tcp, None);
+        let stream = self.greet(&mut stream, by, RELAY, 0).and_then(|()| {
+            let mut wanted = (peer as u32).to_le_bytes().to_vec();
+            wanted.push(number as u8);
+            let (until, mut here) = (self.deadline(), [0]);
+            write_by(&mut stream, &wanted, until)
+                .and_then(|()| read_by(&mut stream, &mut here, until + VERDICT))
+                .map_err(|error| io_error(&what, error))?;
+            Ok(stream.into_tcp())
+        });
+        lock(&self.handshakes).1.remove(&known);
+        stream
+    }
+
+    /// Connects to a rank with a lower number, or is connected to by one with a higher, by way of one
+    /// that relays.
+    pub(crate) fn meet(&self, by: SocketAddr, peer: Rank, number: usize) -> Result<Authenticated, LinkError> {
+        let tcp = self.relayed(by, peer, number)?;
+        if peer < self.rank {
+            return self.prove(tcp, by, Purpose::Data, peer, number);
+        }
+        let lost = |why: String| {
+            io_error(&format!("accept rank {peer} by way of rank 0 at {by}"), io::Error::other(why))
+        };
+        match self.authenticate(tcp, false).map_err(lost)? {
+            Met::Rank(met) if (met.peer, met.number) == (peer, number) => Ok(met),
+            Met::Rank(_) | Met::Half(..) => Err(lost("it is another one".into())),
         }
     }
 
@@ -300,17 +445,36 @@ impl<'a> Acceptor<'a> {
         peer: Rank,
         number: usize,
     ) -> Result<Authenticated, LinkError> {
-        let what = || format!("connect to rank {peer} at {to}");
+        let what = format!("connect to rank {peer} at {to}");
+        let tcp = self.dial(to, purpose == Purpose::Tagged, &what)?;
+        self.prove(tcp, to, purpose, peer, number)
+    }
+
+    fn dial(&self, to: SocketAddr, tagged: bool, what: &str) -> Result<TcpStream, LinkError> {
         let stream = loop {
-            match connect(to, purpose == Purpose::Tagged, self.deadline()) {
+            match connect(to, tagged, self.deadline()) {
                 Ok(stream) => break stream,
-                Err(error) if Instant::now() >= self.deadline() => return Err(io_error(&what(), error)),
+                Err(error) if Instant::now() >= self.deadline() || self.stop.load(Ordering::Relaxed) => {
+                    return Err(io_error(what, error));
+                }
                 // It does not listen yet, or its host is not up.
                 Err(_) => thread::sleep(Duration::from_millis(20)),
             }
         };
         self.begun();
-        let (until, tagged) = (self.deadline(), purpose == Purpose::Tagged);
+        Ok(stream)
+    }
+
+    /// The handshake of the end that connected.
+    fn prove(
+        &self,
+        stream: TcpStream,
+        to: SocketAddr,
+        purpose: Purpose,
+        peer: Rank,
+        number: usize,
+    ) -> Result<Authenticated, LinkError> {
+        let until = self.deadline();
         let session =
             self.tls.map(|tls| tls.connect(&stream, until)).transpose().map_err(|why| match why {
                 Unsafe::Token => LinkError::Token { address: to.to_string() },
@@ -318,11 +482,24 @@ impl<'a> Acceptor<'a> {
                 Unsafe::Io(error) => io_error(&format!("agree on TLS with rank {peer} at {to}"), error),
             })?;
         let mut stream = Stream::new(stream, session);
+        self.greet(&mut stream, to, purpose_byte(purpose, number, self.streams), peer)?;
+        Ok(Authenticated { purpose, peer, outgoing: true, number, stream })
+    }
+
+    /// Proves the token to the far end, and has its verdict.
+    fn greet(
+        &self,
+        mut stream: &mut Stream,
+        to: SocketAddr,
+        purpose: u8,
+        peer: Rank,
+    ) -> Result<(), LinkError> {
+        let (until, tagged) = (self.deadline(), purpose == Purpose::Tagged as u8);
         let lost = |error| io_error(&format!("prove the token to rank {peer} at {to}"), error);
         let mut hello = [0; HELLO_LEN];
         hello[..8].copy_from_slice(MAGIC);
         hello[8] = VERSION;
-        hello[9] = purpose_byte(purpose, number, self.streams);
+        hello[9] = purpose;
         hello[10..14].copy_from_slice(&(self.rank as u32).to_le_bytes());
         hello[14..18].copy_from_slice(&(self.ranks as u32).to_le_bytes());
         let nonce = Token::random().map_err(lost)?.to_hex();
@@ -344,7 +521,8 @@ impl<'a> Acceptor<'a> {
         read(&mut stream, tagged, &mut verdict, until).map_err(lost)?;
         let expected = u32::from_le_bytes([verdict[1], verdict[2], verdict[3], verdict[4]]);
         let why = match verdict[0] {
-            0 => return Ok(Authenticated { purpose, peer, outgoing: true, number, stream }),
+            0 => return Ok(()),
+
             4 => {
                 format!("it expects {expected} streams, this rank {}: give all ranks the same", self.streams)
             }
@@ -356,12 +534,24 @@ impl<'a> Acceptor<'a> {
     }
 
     /// The next rank that proved itself; nobody, if the time is over.
-    pub(crate) fn next(&self, accepted: &Receiver<Authenticated>) -> Option<Authenticated> {
-        accepted.recv_timeout(self.deadline().saturating_duration_since(Instant::now())).ok()
+    pub(crate) fn next(
+        &self,
+        accepted: &Receiver<Result<Authenticated, LinkError>>,
+    ) -> Option<Authenticated> {
+        match accepted.recv_timeout(self.deadline().saturating_duration_since(Instant::now())).ok()? {
+            Ok(connection) => Some(connection),
+            Err(error) => {
+                *lock(&self.failed) = Some(error);
+                None
+            }
+        }
     }
 
-    /// These did not connect to an address, which they were told.
+    /// These did not connect to an address, which they were told; or the cause, if it is known.
     pub(crate) fn missing(&self, mut missing: Vec<Rank>, at: SocketAddr) -> LinkError {
+        if let Some(error) = lock(&self.failed).take() {
+            return error;
+        }
         missing.dedup();
         LinkError::Missing { missing, at, within: lock(&self.time).1, refused: lock(&self.refused).clone() }
     }

@@ -53,6 +53,7 @@ mod part;
 mod plan;
 mod poll;
 pub mod protocol;
+mod relay;
 mod rendezvous;
 mod request;
 mod residuals;

@@ -48,7 +48,11 @@ impl Waker {
         _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 
-    fn reset(&self) {
+    pub(crate) fn fd(&self) -> &OwnedFd {
+        &self.0
+    }
+
+    pub(crate) fn reset(&self) {
         _ = rustix::io::read(&*self.0, &mut [0u8; 8]);
     }
 }

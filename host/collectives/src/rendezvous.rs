@@ -7,8 +7,8 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::sync::mpsc::{self, Receiver};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,15 +16,12 @@ use crate::aggregator_client::JobName;
 use crate::bundle::MAX_STREAMS;
 use crate::failure::LinkError;
 use crate::graph::Rank;
-use crate::handshake::{Acceptor, Authenticated};
+use crate::handshake::{Acceptor, Authenticated, VERDICT};
 use crate::header::Purpose;
 use crate::strategies::MAX_RANKS;
 use crate::stream::{Stream, io_error, listen, read_by, write_by};
 use crate::tls::Tls;
 use crate::token::Token;
-
-/// The time that others wait longer than itself for rank 0 to say whom it missed.
-const VERDICT: Duration = Duration::from_secs(2);
 
 /// The options of a link.
 #[derive(Clone, Debug)]
@@ -48,10 +45,14 @@ pub struct Options {
     /// TCP streams of each connection of messages, 1 to [`MAX_STREAMS`]: several fill a path that is
     /// long and fast. All ranks have the same number. Tagged connections have one.
     pub streams: usize,
+    /// Only rank 0 can be reached: all others connect to it alone, and it carries what they send each
+    /// other. All ranks say so, or none.
+    pub relay: bool,
 }
 
 impl Options {
-    /// With the timeout of five minutes, one stream, and without tagged connections, a server or TLS.
+    /// With the timeout of five minutes, one stream, and without tagged connections, a server, TLS or
+    /// a relay.
     #[must_use]
     pub const fn new(token: Token) -> Self {
         Self {
@@ -62,6 +63,7 @@ impl Options {
             served: false,
             tls: false,
             streams: 1,
+            relay: false,
         }
     }
 }
@@ -84,6 +86,9 @@ impl Listening {
     pub fn bind(address: SocketAddr, options: Options) -> Result<Self, LinkError> {
         if !(1..=MAX_STREAMS).contains(&options.streams) {
             return Err(LinkError::Streams(options.streams));
+        }
+        if options.relay && options.tagged {
+            return Err(LinkError::RelayTagged);
         }
         if options.tls && options.tagged {
             return Err(LinkError::TlsTagged);
@@ -133,16 +138,17 @@ impl Listening {
         rank: Rank,
         ranks: usize,
         root: SocketAddr,
-    ) -> Result<Vec<Authenticated>, LinkError> {
+    ) -> Result<(Vec<Authenticated>, Vec<[TcpStream; 2]>), LinkError> {
         if rank >= ranks || ranks > MAX_RANKS {
             return Err(LinkError::Ranks { rank, ranks });
         }
         if ranks == 1 {
-            return Ok(Vec::new());
+            return Ok(Default::default());
         }
-        let Options { token, timeout, opening, served, streams, .. } = &self.options;
+        let Options { token, timeout, opening, served, streams, relay, .. } = &self.options;
         let within = opening.filter(|_| !served).map_or(*timeout, |opening| opening.min(*timeout));
-        let acceptor = Acceptor::new(token, self.tls.as_ref(), rank, ranks, *streams, within, *opening);
+        let acceptor =
+            Acceptor::new(token, self.tls.as_ref(), rank, ranks, *streams, *relay, within, *opening);
         thread::scope(|scope| {
             let (sender, accepted) = mpsc::channel();
             let tagged = self.tagged.iter().map(|listener| (listener, true));
@@ -150,17 +156,20 @@ impl Listening {
                 let (acceptor, sender) = (&acceptor, sender.clone());
                 scope.spawn(move || acceptor.accept(listener, tagged, &sender, scope));
             }
-            let connections = self.connect_all(&acceptor, &accepted, root);
+            let connections = self.connect_all(&acceptor, &accepted, root, &sender, scope);
+            let all = connections.and_then(|connections| Ok((connections, acceptor.pairs(root)?)));
             acceptor.close();
-            connections
+            all
         })
     }
 
-    fn connect_all(
+    fn connect_all<'scope>(
         &self,
-        acceptor: &Acceptor,
-        accepted: &Receiver<Authenticated>,
+        acceptor: &'scope Acceptor<'_>,
+        accepted: &Receiver<Result<Authenticated, LinkError>>,
         root: SocketAddr,
+        sender: &Sender<Result<Authenticated, LinkError>>,
+        scope: &'scope thread::Scope<'scope, '_>,
     ) -> Result<Vec<Authenticated>, LinkError> {
         let (rank, ranks, streams) = (acceptor.rank, acceptor.ranks, self.options.streams);
         let mut connections: Vec<Authenticated> = Vec::new();
@@ -169,7 +178,7 @@ impl Listening {
             if let Err((missing, error)) = table {
                 // The others wait for the table, and would blame this rank. Some may not have been
                 // listened to yet.
-                connections.extend(accepted.try_iter());
+                connections.extend(accepted.try_iter().flatten());
                 for connection in
                     connections.iter_mut().filter(|connection| connection.purpose == Purpose::Control)
                 {
@@ -185,11 +194,13 @@ impl Listening {
             let tagged = mine.1.transpose().map_err(|error| io_error("read an address", error))?;
             let lost = |error| io_error(&format!("exchange addresses with rank 0 at {root}"), error);
             write_by(stream, &entry(mine.0, tagged), acceptor.deadline()).map_err(lost)?;
-            let table = read_table(stream, ranks, acceptor.deadline() + VERDICT).map_err(lost)?;
+            let table =
+                read_table(stream, ranks, self.options.relay, acceptor.deadline() + VERDICT).map_err(lost)?;
             let table = table.map_err(|missing| acceptor.missing(vec![missing], root))?;
             connections.push(connection);
             table
         };
+        let relayed = self.options.relay && rank > 0;
         let next = (rank + 1) % ranks;
         // Where the others were told that this rank is.
         let told = if rank == 0 { root } else { table[rank].0 };
@@ -199,8 +210,15 @@ impl Listening {
             let reach = |at: SocketAddr| {
                 if at.ip().is_unspecified() { SocketAddr::new(root.ip(), at.port()) } else { at }
             };
-            if peer < rank {
-                let connect = |number| acceptor.connect(reach(plain), Purpose::Data, peer, number);
+            if peer != rank && peer > 0 && relayed {
+                for number in 0..streams {
+                    let sender = sender.clone();
+                    scope.spawn(move || _ = sender.send(acceptor.meet(root, peer, number)));
+                }
+            } else if peer < rank {
+                // Rank 0 may not know where a rank that it relays for reaches it.
+                let at = if relayed { root } else { reach(plain) };
+                let connect = |number| acceptor.connect(at, Purpose::Data, peer, number);
                 connections.push(connect(0)?);
                 // The others at once: each takes some round trips.
                 let others = thread::scope(|scope| {
@@ -226,7 +244,8 @@ impl Listening {
             }
         }
         let before = (rank + ranks - 1) % ranks;
-        let mut missing: BTreeSet<(Purpose, Rank, usize)> = (rank + 1..ranks)
+        let mut missing: BTreeSet<(Purpose, Rank, usize)> = (1..ranks)
+            .filter(|peer| *peer > rank || relayed && *peer != rank)
             .flat_map(|peer| (0..streams).map(move |number| (Purpose::Data, peer, number)))
             .collect();
         missing.extend(self.tagged.as_ref().map(|_| (Purpose::Tagged, before, 0)));
@@ -250,7 +269,7 @@ impl Listening {
     fn table(
         &self,
         acceptor: &Acceptor,
-        accepted: &Receiver<Authenticated>,
+        accepted: &Receiver<Result<Authenticated, LinkError>>,
         root: SocketAddr,
         connections: &mut Vec<Authenticated>,
     ) -> Result<Vec<(SocketAddr, Option<SocketAddr>)>, (Rank, LinkError)> {
@@ -277,7 +296,8 @@ impl Listening {
             connections.push(connection);
         }
         let table: Vec<_> = table.into_iter().flatten().collect();
-        let bytes: Vec<u8> = table.iter().flat_map(|(plain, tagged)| entry(*plain, *tagged)).collect();
+        let mut bytes: Vec<u8> = table.iter().flat_map(|(plain, tagged)| entry(*plain, *tagged)).collect();
+        bytes[0] |= if self.options.relay { RELAYS } else { 0 };
         for connection in connections.iter_mut().filter(|connection| connection.purpose == Purpose::Control) {
             let peer = connection.peer;
             let lost = |error| (peer, io_error(&format!("send addresses to rank {peer}"), error));
@@ -288,7 +308,7 @@ impl Listening {
 }
 
 /// A rank's addresses, as rank 0 is told them and tells them: family, address, port, port of tagged
-/// connections or 0.
+/// connections or 0. The family of rank 0, if it relays, has [`RELAYS`] added.
 const ENTRY_LEN: usize = 1 + 16 + 2 + 2;
 
 fn entry(plain: SocketAddr, tagged: Option<SocketAddr>) -> [u8; ENTRY_LEN] {
@@ -333,6 +353,9 @@ fn read_entry(
     Ok((reach(plain), tagged.map(reach)))
 }
 
+/// Rank 0 carries what others send each other.
+const RELAYS: u8 = 16;
+
 /// In place of a table: rank 0 waited in vain for this rank.
 const GAVE_UP: u8 = 0xff;
 
@@ -348,6 +371,7 @@ fn gave_up(missing: Rank) -> [u8; ENTRY_LEN] {
 fn read_table(
     stream: &mut Stream,
     ranks: usize,
+    relay: bool,
     until: Instant,
 ) -> io::Result<Result<Vec<(SocketAddr, Option<SocketAddr>)>, Rank>> {
     let mut bytes = vec![[0; ENTRY_LEN]; ranks];
@@ -356,6 +380,12 @@ fn read_table(
     if let [GAVE_UP, a, b, c, d, ..] = first[0] {
         return Ok(Err(u32::from_le_bytes([a, b, c, d]) as Rank));
     }
+    if (first[0][0] & RELAYS != 0) != relay {
+        let theirs =
+            if relay { "nothing, and this rank wants it to" } else { "data, which this rank does not want" };
+        return Err(io::Error::other(format!("it relays {theirs}: give all ranks the same options")));
+    }
+    first[0][0] &= !RELAYS;
     read_by(stream, others.as_flattened_mut(), until)?;
     bytes.iter().map(parse_entry).collect::<io::Result<_>>().map(Ok)
 }
@@ -421,7 +451,8 @@ mod tests {
             write_by(&mut connections[0], &entry(listener.local_addr()?, None), until)?;
         }
         if phase > Phase::Listed {
-            let table = read_table(&mut connections[0], 3, until)?.map_err(|_| io::ErrorKind::Other)?;
+            let table =
+                read_table(&mut connections[0], 3, false, until)?.map_err(|_| io::ErrorKind::Other)?;
             for (at, _) in table.iter().take(if phase > Phase::HeardOfAll { 2 } else { 0 }) {
                 connections.push(Stream::new(connect(*at, false, until)?, None));
             }
@@ -489,7 +520,8 @@ mod tests {
             let told = thread::scope(|scope| {
                 let rank = scope.spawn(|| rank.connect_ranks(1, 2, root).err());
                 let _proven = listener.filter(|_| phase == "welcome").map(|listener| {
-                    let acceptor = Acceptor::new(&token, None, 0, 2, 1, Duration::from_secs(600), None);
+                    let acceptor =
+                        Acceptor::new(&token, None, 0, 2, 1, false, Duration::from_secs(600), None);
                     acceptor.authenticate(listener.accept().unwrap().0, false)
                 });
                 rank.join().unwrap().expect("an error").to_string()

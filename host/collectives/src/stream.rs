@@ -90,6 +90,11 @@ impl Stream {
         Self { tcp, tls: tls.map(Box::new) }
     }
 
+    /// Of a connection without TLS.
+    pub(crate) fn into_tcp(self) -> TcpStream {
+        self.tcp
+    }
+
     pub(crate) const fn tcp(&self) -> &TcpStream {
         &self.tcp
     }

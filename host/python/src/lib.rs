@@ -140,11 +140,13 @@ struct Listening {
 
 #[pymethods]
 impl Listening {
-    /// Listens at all addresses of the family that `root` has, at a port that the system chooses.
+    /// Listens at all addresses of the family that `root` has, at a port that the system chooses
+    /// if it is 0.
     /// `root` is rank 0's IP address; if the job is `served`, rank 0 is a server. With `tls`,
-    /// connections are encrypted; those of messages have so many TCP `streams`.
+    /// connections are encrypted; those of messages have so many TCP `streams`. With `relay`, all
+    /// others connect to rank 0 alone.
     #[new]
-    #[pyo3(signature = (token, timeout_s, tagged, root, served, tls = false, streams = 1))]
+    #[pyo3(signature = (token, timeout_s, tagged, root, served, tls = false, streams = 1, relay = false, port = 0))]
     #[expect(clippy::too_many_arguments, reason = "called by a link, which has all of these")]
     fn new(
         py: Python<'_>,
@@ -155,13 +157,15 @@ impl Listening {
         served: bool,
         tls: bool,
         streams: usize,
+        relay: bool,
+        port: u16,
     ) -> PyResult<Self> {
-        let options = Options { tagged, served, tls, streams, ..options(token, timeout_s)? };
+        let options = Options { tagged, served, tls, streams, relay, ..options(token, timeout_s)? };
         let any = match root {
             IpAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
         };
-        gradwire_collectives::Listening::bind((any, 0).into(), options)
+        gradwire_collectives::Listening::bind((any, port).into(), options)
             .map(|listening| Self { listening: Mutex::new(Some(listening)), served })
             .map_err(|failed| error(py, &failed, served))
     }
@@ -344,9 +348,10 @@ struct Server {
 impl Server {
     /// Listens at this address, IP:PORT, for so many workers. `optimizer` is learning rate, weight
     /// decay, and the momentum of SGD or betas and epsilon of AdamW; `returns` what it answers. With
-    /// `tls`, connections are encrypted; those of messages have so many TCP `streams`.
+    /// `tls`, connections are encrypted; those of messages have so many TCP `streams`. With `relay`,
+    /// workers connect to the server alone.
     #[new]
-    #[pyo3(signature = (listen, workers, token, timeout_s, optimizer, returns, tls = false, streams = 1))]
+    #[pyo3(signature = (listen, workers, token, timeout_s, optimizer, returns, tls = false, streams = 1, relay = false))]
     #[expect(clippy::too_many_arguments, reason = "called by a command, which has all of these")]
     fn new(
         py: Python<'_>,
@@ -358,6 +363,7 @@ impl Server {
         returns: &str,
         tls: bool,
         streams: usize,
+        relay: bool,
     ) -> PyResult<Self> {
         let updates = match optimizer {
             None => None,
@@ -374,7 +380,7 @@ impl Server {
         let at: SocketAddr = listen
             .parse()
             .map_err(|_| invalid(format!("address '{listen}': expected IP:PORT, or [IP]:PORT for IPv6")))?;
-        let options = Options { served: true, tls, streams, ..options(token, timeout_s)? };
+        let options = Options { served: true, tls, streams, relay, ..options(token, timeout_s)? };
         let listening = gradwire_collectives::Listening::bind(at, options);
         let listening = Mutex::new(Some(listening.map_err(|failed| error(py, &failed, true))?));
         Ok(Self { listening, workers, updates })

@@ -265,6 +265,15 @@ class Internet(unittest.TestCase):
         self.assertEqual(run(over, 3, {**token, "tls": True, "streams": 3}), one)
         self.assertEqual(run(over, 3, token, {"GRADWIRE_TLS": "1", "GRADWIRE_STREAMS": "2"}), one)
 
+    def test_rank_0_relays_at_a_port_that_it_is_given(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        one = run(over, 3, {})
+        options = {"token_file": self.files[0], "tls": True, "streams": 2, "relay": True, "port": port}
+        self.assertEqual(run(over, 3, options), one)
+        self.assertEqual(run(over, 3, {}, {"GRADWIRE_RELAY": "1", "GRADWIRE_PORT": str(port)}), one)
+
     def test_tls_without_a_token_is_refused(self):
         for said in run(over, 2, {"tls": True}):
             self.assertRegex(said, "TLS needs the job's token at each rank: .*GRADWIRE_TOKEN_FILE.*token_file=.*openssl rand -hex 32")
@@ -285,19 +294,21 @@ class Internet(unittest.TestCase):
         for options, variables, cause in (
             ({"streams": 0}, {}, "streams 0: expected 1 to 8"),
             ({}, {"GRADWIRE_STREAMS": "9"}, "GRADWIRE_STREAMS=9: expected 1 to 8"),
+            ({"port": 65536}, {}, "port 65536: expected 0 to 65535"),
+            ({}, {"GRADWIRE_PORT": "http"}, "GRADWIRE_PORT=http: expected 0 to 65535"),
             ({}, {"GRADWIRE_TLS": "yes"}, "GRADWIRE_TLS=yes: expected 0 to 1"),
         ):
             self.assertIn(cause, run(over, 1, options, variables)[0])
 
     def test_a_server_with_tls_serves_ranks_with_tls(self):
-        with Server(2, "--tls", "--streams", "2") as server:
+        with Server(2, "--tls", "--streams", "2", "--relay") as server:
             for losses in run(served_by_tls, 2, server.address, server.token):
                 self.assertLess(losses[-1], losses[0])
             self.assertEqual(server.end()[0], 0)
 
 
 def served_by_tls(rank, address, token):
-    ddp, state = hooked(net(), "q8", gradwire.Link(token_file=token, tls=True, streams=2), server=address)
+    ddp, state = hooked(net(), "q8", gradwire.Link(token_file=token, tls=True, streams=2, relay=True), server=address)
     optimizer = sgd(ddp)
     losses = [step(ddp, optimizer, rank, iteration) for iteration in range(8)]
     state.close()

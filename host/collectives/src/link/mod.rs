@@ -20,6 +20,7 @@ use crate::part::Bytes;
 use crate::plan::{Choice, CollectivePlan, GraphPlan, MAX_BYTES, PlanError};
 use crate::poll::{Channels, Poller, Traffic, Waker};
 use crate::protocol::{Command, Event, explanation};
+use crate::relay::Relay;
 use crate::rendezvous::Listening;
 use crate::residuals::Residuals;
 use crate::strategies::Strategy;
@@ -60,6 +61,8 @@ pub struct Link {
     waker: Waker,
     traffic: Arc<Mutex<Traffic>>,
     thread: Option<JoinHandle<()>>,
+    /// At rank 0, if it carries what others send each other.
+    relay: Option<Relay>,
     failed: Option<Failure>,
     /// An aggregator that sums in the network, if a plan has one, and what it is told of the job.
     aggregator: Option<Box<AggregatorClient>>,
@@ -134,13 +137,15 @@ impl Listening {
     /// # Errors
     /// Somebody does not come in time, knows another token, or says that there are other ranks.
     pub fn join(self, rank: Rank, ranks: usize, root: SocketAddr) -> Result<Link, LinkError> {
-        let connections = self.connect_ranks(rank, ranks, root)?;
+        let (connections, pairs) = self.connect_ranks(rank, ranks, root)?;
         let timeout = self.timeout();
         let io = |what: &str, source| LinkError::Io { what: what.to_owned(), source };
         for connection in &connections {
             crate::stream::prepare(connection.stream.tcp(), timeout)
                 .map_err(|error| io("prepare a connection", error))?;
         }
+        let relay = (!pairs.is_empty()).then(|| Relay::start(pairs, timeout)).transpose();
+        let relay = relay.map_err(|error| io("relay", error))?;
         let (commands, inbox) = mpsc::channel();
         let (outbox, events) = mpsc::channel();
         let (asked, requests) = mpsc::channel();
@@ -173,6 +178,7 @@ impl Listening {
             waker,
             traffic,
             thread,
+            relay,
             failed: None,
             aggregator: None,
             job: self.job_name(),
@@ -523,6 +529,7 @@ impl Link {
             self.command(Command::Close);
             _ = thread.join();
         }
+        self.relay = None;
     }
 
     /// Asks the thread to do something, soon.
@@ -572,6 +579,7 @@ impl Link {
         if let Some(thread) = self.thread.take() {
             _ = thread.join();
         }
+        self.relay = None;
         LinkError::Failed(failure)
     }
 }

@@ -84,6 +84,7 @@ def main() -> int:
     serve.add_argument("--codec", help="of --returns deltas, as of plans (default: 3lc:1:1024)")
     serve.add_argument("--tls", action="store_true", help="encrypt connections, as workers with Link(tls=True), which all have the token's file")
     serve.add_argument("--streams", type=int, default=1, metavar="N", help="TCP streams of each connection, as Link(streams=N) (default: 1)")
+    serve.add_argument("--relay", action="store_true", help="carry what workers send each other, as of Link(relay=True)")
     serve.add_argument("--json", action="store_true", help="end with one object that says what was exchanged")
     arguments = parser.parse_args()
     if arguments.command == "run":
@@ -119,6 +120,7 @@ def main() -> int:
             returns,
             arguments.tls,
             arguments.streams,
+            arguments.relay,
         )
         print(f"listening at {server.address} for {arguments.ranks} workers", file=sys.stderr, flush=True)
         served = server.run()

@@ -32,7 +32,9 @@ class Link:
     `token_file` has the token of a server, if there is one, or of TLS; without TLS, only rank 0 reads it. By default
     GRADWIRE_TOKEN_FILE names it. `tls` encrypts all connections; by default GRADWIRE_TLS=1 does. Each rank has the token's file
     then, since what the process group carries is not encrypted. `streams` are TCP streams of each connection, 1 to 8: several fill
-    a path that is long and fast. By default GRADWIRE_STREAMS says how many.
+    a path that is long and fast. By default GRADWIRE_STREAMS says how many. With `relay`, all others connect to rank 0 alone, which
+    carries what they send each other; by default GRADWIRE_RELAY=1 says so. `port` is where rank 0 listens; by default GRADWIRE_PORT,
+    or one that the system chooses.
     """
 
     def __init__(
@@ -44,6 +46,8 @@ class Link:
         token_file: str | os.PathLike[str] | None = None,
         tls: bool | None = None,
         streams: int | None = None,
+        relay: bool | None = None,
+        port: int | None = None,
     ) -> None:
         if not dist.is_initialized():
             raise Error("torch.distributed is not initialised: call init_process_group first")
@@ -59,6 +63,8 @@ class Link:
         self._token_file = token_file or os.environ.get("GRADWIRE_TOKEN_FILE")
         self._tls = _variable("GRADWIRE_TLS", ("0", "1")) == "1" if tls is None else tls
         self._streams = int(_variable("GRADWIRE_STREAMS", tuple("12345678")) or 1) if streams is None else streams
+        self._relay = _variable("GRADWIRE_RELAY", ("0", "1")) == "1" if relay is None else relay
+        self._port = _port(os.environ.get("GRADWIRE_PORT") or 0, "GRADWIRE_PORT=") if port is None else _port(port, "port ")
         if not 1 <= self._streams <= MAX_STREAMS:
             raise ValueError(f"streams {self._streams}: expected 1 to {MAX_STREAMS}")
         if self._tls and not self._token_file:
@@ -81,12 +87,12 @@ class Link:
                 (root, port), source = _address.server(server), f"from server={server!r}"
             elif self.rank == 0:
                 token, (root, source) = token or _native.token(), _address.own(self._address)
-                listening = self._listen(token, plan, root, False)
+                listening = self._listen(token, plan, root, False, self._port)
                 port = listening.port
         except Exception as error:
             wrong = f"{type(error).__name__}: {error}"
         text = said + (f" with server {server}" if server else "")
-        text += (", TLS" if self._tls else "") + (f", {self._streams} streams" if self._streams > 1 else "")
+        text += (", a relay" if self._relay else "") + (", TLS" if self._tls else "") + (f", {self._streams} streams" if self._streams > 1 else "")
         host = os.environ.get("GRADWIRE_HOST") or socket.gethostname()
         # What the process group carries is not encrypted.
         told = None if self._tls else token
@@ -124,8 +130,8 @@ class Link:
         with open(self._token_file, encoding="ascii") as file:
             return file.read().strip()
 
-    def _listen(self, token: str, plan: Plan, root: Any, served: bool) -> _native.Listening:
-        return _native.Listening(token, self.timeout, plan.tagged, root, served, self._tls, self._streams)
+    def _listen(self, token: str, plan: Plan, root: Any, served: bool, port: int = 0) -> _native.Listening:
+        return _native.Listening(token, self.timeout, plan.tagged, root, served, self._tls, self._streams, self._relay, port)
 
     def _gathered(self, mine: Any) -> list[Any]:
         """Everybody's. Torch's all_gather_object waits as long as the group does, whatever this link's timeout is; gloo's futures know better."""
@@ -177,6 +183,17 @@ def _variable(name: str, values: tuple[str, ...]) -> str | None:
     if value is not None and value not in values:
         raise ValueError(f"{name}={value}: expected {values[0]} to {values[-1]}")
     return value
+
+
+def _port(port: int | str, said: str) -> int:
+    """Returns a port, or 0; ValueError if it is none."""
+    try:
+        number = int(port)
+    except ValueError:
+        number = -1
+    if not 0 <= number < 65536:
+        raise ValueError(f"{said}{port}: expected 0 to 65535, of which 0 lets the system choose")
+    return number
 
 
 def group_of(link: Link | None, group: dist.ProcessGroup | None) -> dist.ProcessGroup | None:

@@ -40,6 +40,8 @@ class Listening:
         served: bool,
         tls: bool = False,
         streams: int = 1,
+        relay: bool = False,
+        port: int = 0,
     ) -> None: ...
     @property
     def port(self) -> int | None: ...
@@ -71,6 +73,7 @@ class Server:
         returns: str,
         tls: bool = False,
         streams: int = 1,
+        relay: bool = False,
     ) -> None: ...
     @property
     def address(self) -> str | None: ...
