@@ -107,7 +107,7 @@ class Link:
         # Another version may say more or less.
         *_, hosts, networks = (list(each) for each in zip(*everybody))
         told, root, port, source = everybody[0][3:7]
-        token = token if self._tls else told
+        token = told if token is None else token
         advertised = f"rank 0 advertises {root} port {port}, {source}"
         remedy = _address.REMEDY if server is None else _address.REMEDY_OF_SERVER
         if wrong := _address.unreachable(root, networks, hosts):
