@@ -274,6 +274,10 @@ class Internet(unittest.TestCase):
         self.assertEqual(run(over, 3, options), one)
         self.assertEqual(run(over, 3, {}, {"GRADWIRE_RELAY": "1", "GRADWIRE_PORT": str(port)}), one)
 
+    def test_a_rank_that_dies_is_named_by_those_that_a_relay_or_tls_is_between(self):
+        for said in run(killed, 3, {"token_file": self.files[0], "tls": True, "streams": 2, "relay": True}, lost=[2])[:2]:
+            self.assertIn("rank 2 disconnected without goodbye", said)
+
     def test_tls_without_a_token_is_refused(self):
         for said in run(over, 2, {"tls": True}):
             self.assertRegex(said, "TLS needs the job's token at each rank: .*GRADWIRE_TOKEN_FILE.*token_file=.*openssl rand -hex 32")
@@ -305,6 +309,18 @@ class Internet(unittest.TestCase):
             for losses in run(served_by_tls, 2, server.address, server.token):
                 self.assertLess(losses[-1], losses[0])
             self.assertEqual(server.end()[0], 0)
+
+
+def killed(rank, options):
+    """Rank 2 is killed while the others wait for it. What they are told."""
+    state = gradwire.State(gradwire.Link(**options), "f32")
+    state._way.worker.submit(torch.ones(1), _worker.Layout(["a"], [torch.ones(1)]), False).wait()
+    if rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        state._way.worker.submit(torch.ones(1), _worker.Layout(["a"], [torch.ones(1)]), False).wait()
+    except RuntimeError as error:
+        return str(error)
 
 
 def served_by_tls(rank, address, token):
