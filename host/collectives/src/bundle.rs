@@ -1,8 +1,8 @@
-//! A connection of the protocol over one TCP stream, or over several: one alone does not fill a path
-//! that is long and fast, because a system keeps only so many of its bytes under way.
+//! A connection of the protocol over one TCP stream, or over several: one alone does not fill a
+//! path that is long and fast, because a system keeps only so many of its bytes under way.
 //!
-//! One stream has the connection's bytes as they are. With several, they travel in chunks, each on a
-//! stream that has room, behind a head:
+//! One stream has the connection's bytes as they are. With several, they travel in chunks, each on
+//! a stream that has room, behind a head:
 //!
 //! ```text
 //! number (4) | length (4) | bytes

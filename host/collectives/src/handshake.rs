@@ -13,8 +13,8 @@
 //! Of several streams of data, the purpose is 64, and eight times their count less one, and the
 //! stream's number. The verdict about another count of streams has the right one in place of ranks.
 //!
-//! If rank 0 [relays](crate::relay), two others that connect to each other both connect to rank 0 for
-//! each stream, with the purpose 4, and without TLS. Behind the verdict:
+//! If rank 0 [relays](crate::relay), two others that connect to each other both connect to rank 0
+//! for each stream, with the purpose 4, and without TLS. Behind the verdict:
 //!
 //! ```text
 //! rank of the other end (4) | number of the stream (1)  ->
@@ -22,9 +22,9 @@
 //! ```
 //! From there on, rank 0 carries what they say: the handshake of a connection of data between them.
 //!
-//! If the job has [TLS](crate::tls), all of this is inside. Nothing else that comes before the proof
-//! is read, and nothing is allocated for it. On tagged connections each of these bytes is a value,
-//! because what compresses them takes everything for values.
+//! If the job has [TLS](crate::tls), all of this is inside. Nothing else that comes before the
+//! proof is read, and nothing is allocated for it. On tagged connections each of these bytes is a
+//! value, because what compresses them takes everything for values.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -102,8 +102,8 @@ fn parse_purpose(byte: u8, tagged: bool) -> Option<(Purpose, usize, usize)> {
     }
 }
 
-/// A connection to a rank that relays: the rank that connected, the one that it wants, and the number
-/// of the stream.
+/// A connection to a rank that relays: the rank that connected, the one that it wants, and the
+/// number of the stream.
 type Half = (Rank, Rank, usize);
 
 /// A connection that was accepted, and whose other end proved that it knows the token.
@@ -211,7 +211,7 @@ impl<'a> Acceptor<'a> {
             scope.spawn(move || {
                 let authenticated = self.authenticate(stream, tagged);
                 lock(&self.handshakes).1.remove(&number);
-                // Closing ends handshakes that are under way, and this one no more is.
+                // From here on, closing does not end it: it is no handshake any more.
                 let met = authenticated.and_then(|met| match met {
                     Met::Rank(connection) => Ok(_ = sender.send(Ok(connection))),
                     Met::Half(half, stream) => self.wait_for_the_other(half, stream),
@@ -421,8 +421,8 @@ impl<'a> Acceptor<'a> {
         stream
     }
 
-    /// Connects to a rank with a lower number, or is connected to by one with a higher, by way of one
-    /// that relays.
+    /// Connects to a rank with a lower number, or is connected to by one with a higher, by way of
+    /// one that relays.
     pub(crate) fn meet(&self, by: SocketAddr, peer: Rank, number: usize) -> Result<Authenticated, LinkError> {
         let tcp = self.relayed(by, peer, number)?;
         if peer < self.rank {
@@ -487,13 +487,7 @@ impl<'a> Acceptor<'a> {
     }
 
     /// Proves the token to the far end, and has its verdict.
-    fn greet(
-        &self,
-        mut stream: &mut Stream,
-        to: SocketAddr,
-        purpose: u8,
-        peer: Rank,
-    ) -> Result<(), LinkError> {
+    fn greet(&self, stream: &mut Stream, to: SocketAddr, purpose: u8, peer: Rank) -> Result<(), LinkError> {
         let (until, tagged) = (self.deadline(), purpose == Purpose::Tagged as u8);
         let lost = |error| io_error(&format!("prove the token to rank {peer} at {to}"), error);
         let mut hello = [0; HELLO_LEN];
@@ -504,9 +498,9 @@ impl<'a> Acceptor<'a> {
         hello[14..18].copy_from_slice(&(self.ranks as u32).to_le_bytes());
         let nonce = Token::random().map_err(lost)?.to_hex();
         hello[18..].copy_from_slice(&nonce.as_bytes()[..token::LEN]);
-        write(&mut stream, tagged, &hello, until).map_err(lost)?;
+        write(stream, tagged, &hello, until).map_err(lost)?;
         let mut answer = [[0; token::LEN]; 2];
-        if let Err(error) = read(&mut stream, tagged, answer.as_flattened_mut(), until) {
+        if let Err(error) = read(stream, tagged, answer.as_flattened_mut(), until) {
             // Of an alert of TLS, less has arrived than is read.
             let theirs = self.tls.is_none() && answer[0].starts_with(&tls::ALERT);
             let tls = LinkError::Tls { address: to.to_string(), theirs };
@@ -516,13 +510,12 @@ impl<'a> Acceptor<'a> {
         if !token::same(&theirs, &self.token.proof(b"accept", &[&hello, &nonce])) {
             return Err(LinkError::Token { address: to.to_string() });
         }
-        write(&mut stream, tagged, &self.token.proof(b"connect", &[&hello, &nonce]), until).map_err(lost)?;
+        write(stream, tagged, &self.token.proof(b"connect", &[&hello, &nonce]), until).map_err(lost)?;
         let mut verdict = [0; 5];
-        read(&mut stream, tagged, &mut verdict, until).map_err(lost)?;
+        read(stream, tagged, &mut verdict, until).map_err(lost)?;
         let expected = u32::from_le_bytes([verdict[1], verdict[2], verdict[3], verdict[4]]);
         let why = match verdict[0] {
             0 => return Ok(()),
-
             4 => {
                 format!("it expects {expected} streams, this rank {}: give all ranks the same", self.streams)
             }

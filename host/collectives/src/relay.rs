@@ -1,6 +1,6 @@
-//! The thread of rank 0 that carries bytes between ranks which cannot reach each other. Each of them
-//! has connected to rank 0 for each stream between them; what they say there is between those two,
-//! TLS included.
+//! The thread of rank 0 that carries bytes between ranks which cannot reach each other. Each of
+//! them has connected to rank 0 for each stream between them; what they say there is between those
+//! two, TLS included.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -183,7 +183,7 @@ mod tests {
         [near, listener.accept().unwrap().0]
     }
 
-    /// More than sockets and the relay hold, both ways at once; one direction ends before the other.
+    /// More than sockets and the relay hold; one direction ends before the other.
     #[test]
     fn both_hear_all_that_the_other_says_and_then_its_end() {
         let [mut one, near] = pair();

@@ -42,17 +42,17 @@ pub struct Options {
     pub served: bool,
     /// Encrypt connections, by TLS 1.3 with a key that the token gives. All ranks do, or none.
     pub tls: bool,
-    /// TCP streams of each connection of messages, 1 to [`MAX_STREAMS`]: several fill a path that is
-    /// long and fast. All ranks have the same number. Tagged connections have one.
+    /// TCP streams of each connection of messages, 1 to [`MAX_STREAMS`]: several fill a path that
+    /// is long and fast. All ranks have the same number. Tagged connections have one.
     pub streams: usize,
-    /// Only rank 0 can be reached: all others connect to it alone, and it carries what they send each
-    /// other. All ranks say so, or none.
+    /// Only rank 0 can be reached: all others connect to it alone, and it carries what they send
+    /// each other. All ranks say so, or none.
     pub relay: bool,
 }
 
 impl Options {
-    /// With the timeout of five minutes, one stream, and without tagged connections, a server, TLS or
-    /// a relay.
+    /// With the timeout of five minutes, one stream, and without tagged connections, a server, TLS
+    /// or a relay.
     #[must_use]
     pub const fn new(token: Token) -> Self {
         Self {

@@ -35,8 +35,8 @@ const PKCS_8: [u8; 16] =
 /// Bytes that are read from the socket in one call, and bytes that may wait to be written: some of
 /// TLS's records, which have 16 KiB.
 const ROOM: usize = 1 << 17;
-/// The content types of TLS's records of alerts and of handshakes, and the first byte of the version
-/// behind it.
+/// The content types of TLS's records of alerts and of handshakes, and the first byte of the
+/// version behind it.
 pub(crate) const ALERT: [u8; 2] = [21, 3];
 pub(crate) const HELLO: [u8; 2] = [22, 3];
 
