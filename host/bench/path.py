@@ -101,7 +101,8 @@ class Path:
             enter(name)
             device = os.open("/dev/net/tun", os.O_RDWR)
             fcntl.ioctl(device, TUNSETIFF, struct.pack("16sH22s", b"path0", IFF_TUN | IFF_NO_PI | IFF_VNET_HDR, b""))
-            # Segments of one connection come together, as a card takes them: the program carries fewer, and `tbf` counts each.
+            # Segments of one connection come together, as a card takes them: the program carries
+            # fewer, and `tbf` counts each.
             fcntl.ioctl(device, TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4)
             socket.send_fds(send, [b"x"], [device])
 
@@ -241,7 +242,8 @@ def main() -> None:
         token = os.urandom(32).hex()
         took = path.run(exchanges, links, token, arguments.values, arguments.warm, arguments.rounds)
         for text, *seconds in zip(texts, *took):
-            # Each rank sends all values once: half of them to be summed, and half of the sums. A rank may begin after the other one.
+            # Each rank sends all values once: half of them to be summed, and half of the sums. A
+            # rank may begin after the other one.
             rows[text] = [8e-6 * 4 * arguments.values / max(both) for both in zip(*seconds)]
     if arguments.json:
         print(json.dumps({"mbit": arguments.mbit, "rtt_ms": arguments.rtt, "values": arguments.values, "rows": rows}))

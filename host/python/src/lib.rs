@@ -141,10 +141,9 @@ struct Listening {
 #[pymethods]
 impl Listening {
     /// Listens at all addresses of the family that `root` has, at a port that the system chooses
-    /// if it is 0.
-    /// `root` is rank 0's IP address; if the job is `served`, rank 0 is a server. With `tls`,
-    /// connections are encrypted; those of messages have so many TCP `streams`. With `relay`, all
-    /// others connect to rank 0 alone.
+    /// if it is 0. `root` is rank 0's IP address; if the job is `served`, rank 0 is a server. With
+    /// `tls`, connections are encrypted; those of messages have so many TCP `streams`. With
+    /// `relay`, all others connect to rank 0 alone.
     #[new]
     #[pyo3(signature = (token, timeout_s, tagged, root, served, tls = false, streams = 1, relay = false, port = 0))]
     #[expect(clippy::too_many_arguments, reason = "called by a link, which has all of these")]
@@ -347,9 +346,9 @@ struct Server {
 #[pymethods]
 impl Server {
     /// Listens at this address, IP:PORT, for so many workers. `optimizer` is learning rate, weight
-    /// decay, and the momentum of SGD or betas and epsilon of AdamW; `returns` what it answers. With
-    /// `tls`, connections are encrypted; those of messages have so many TCP `streams`. With `relay`,
-    /// workers connect to the server alone.
+    /// decay, and the momentum of SGD or betas and epsilon of AdamW; `returns` what it answers.
+    /// With `tls`, connections are encrypted; those of messages have so many TCP `streams`. With
+    /// `relay`, workers connect to the server alone.
     #[new]
     #[pyo3(signature = (listen, workers, token, timeout_s, optimizer, returns, tls = false, streams = 1, relay = false))]
     #[expect(clippy::too_many_arguments, reason = "called by a command, which has all of these")]
