@@ -51,8 +51,9 @@ OTHERS = (
 """The codecs that OURS leaves out: other people's, as they are published, and 3LC's wide steps."""
 PIPE_SGD = tuple(exchange.format(codec) for exchange in ("aggregator:{}", "{}", "{}/one", "{}+2", "{}+3") for codec in ("f32", "trunc:16", "q8"))
 """For Pipe-SGD's comparison: PS-Sync, D-Sync by buckets and in sequence, and pipelines of 2 and 3 iterations; each plain, cut and quantised."""
-LOCAL_STEPS = tuple(f"local:{round}:bounded:4" for round in ("4", "8", "16", "32", "4+2", "8+2", "16+4/4", "32+8/4"))
-"""For local steps: rounds of so many iterations, some with a delay and in fragments, by the plan that learns best with them."""
+LOCAL_STEPS = ("local:2:f32", *(f"local:{round}:bounded:4" for round in ("4", "8", "16", "32", "4+2", "8+2", "16+4/4", "32+8/4")))
+"""For local steps: rounds of so many iterations, some with a delay and in fragments, by the plan that learns best with them; and 3LC's
+rival, two steps and no codec."""
 TORCH_LOCAL = ("torch-local:4", "torch-local:8", "torch-local:16", "torch-local:32")
 """And PyTorch's own, which averages weights as f32."""
 ALL = tuple(dict.fromkeys(THEIRS + OURS + OVER_GROUP + COMPARED + OTHERS + PIPE_SGD + LOCAL_STEPS + TORCH_LOCAL))
@@ -177,6 +178,26 @@ def learned(results: Results, task: str, exchange: str, seeds: int) -> tuple[flo
     return (rate, [one["iterations"] for one in found]) if all(one.get("reached") for one in found) else None
 
 
+def twice(workers: Workers, results: Results, task: str, exchange: str, seeds: int) -> None:
+    """The test loss at twice the iterations that each seed needed, at the rate that counts."""
+    if (found := learned(results, task, exchange, seeds)) is None:
+        return
+    rate, iterations = found
+    for seed, needed in enumerate(iterations):
+        key = ("twice", task, exchange.removesuffix(ONE), rate, seed)
+        if results.get(*key) is None:
+            # No loss is below.
+            results.put(workers.run(task=task, exchange=exchange, rate=rate, seed=seed, iterations=2 * needed, until=True, target=-1), *key)
+            print(f"{task} {exchange:12} rate {rate:g} seed {seed}, twice {needed}: loss {results.get(*key).get('loss')}", file=sys.stderr)
+
+
+def losses(results: Results, task: str, exchange: str, seeds: int) -> list[float]:
+    """Of each seed at twice its iterations; none if they were not all measured."""
+    found = learned(results, task, exchange, seeds)
+    after = [results.get("twice", task, exchange.removesuffix(ONE), found[0], seed) or {} for seed in range(seeds)] if found else [{}]
+    return [one["loss"] for one in after] if all("loss" in one for one in after) else []
+
+
 def timed(workers: Workers, results: Results, task: str, exchanges: list[str], wire: int, rounds: int) -> None:
     """Milliseconds an iteration, in rounds."""
     for number in range(rounds):
@@ -195,11 +216,14 @@ def timed(workers: Workers, results: Results, task: str, exchanges: list[str], w
 
 def table(results: Results, task: str, wires: list[int], exchanges: list[str], seeds: int, rounds: int) -> str:
     """Markdown: a row for each exchange, and for each wire milliseconds an iteration and seconds to the target."""
-    head = ["exchange", "rate", "iterations"] + [f"{wire} Mbit/s: ms, s" for wire in wires]
+    further = {exchange: losses(results, task, exchange, seeds) for exchange in exchanges}
+    head = ["exchange", "rate", "iterations"] + ["loss at twice these"] * any(further.values()) + [f"{wire} Mbit/s: ms, s" for wire in wires]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for exchange in exchanges:
         found = learned(results, task, exchange, seeds)
         row = [f"`{exchange}`", f"{found[0]:g}" if found else "-", ", ".join(map(str, found[1])) if found else "-" if exchange in MIXED else "missed"]
+        if any(further.values()):
+            row.append(", ".join(f"{loss:.3f}" for loss in further[exchange]) or "-")
         for wire in wires:
             times = milliseconds(results, task, exchange, wire, rounds)
             total = seconds(results, task, exchange, wire, seeds, rounds)
@@ -323,6 +347,7 @@ def main() -> None:
         default=",".join(THEIRS + OURS),
         help=f"which, of: %(default)s, and for comparison {','.join(exchange for exchange in ALL if exchange not in THEIRS + OURS)}",
     )
+    parser.add_argument("--twice", default="", help="of these exchanges, also the test loss at twice the iterations")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
@@ -334,8 +359,8 @@ def main() -> None:
     parser.add_argument("--curves", type=pathlib.Path, help="SVG to draw of how each exchange learns, by iteration and by second; needs matplotlib")
     args = parser.parse_args()
     wires = [int(wire) for wire in args.wires.split(",") if wire]
-    exchanges = args.exchanges.split(",")
-    if unknown := [exchange for exchange in exchanges if exchange not in ALL]:
+    exchanges, further = args.exchanges.split(","), [exchange for exchange in args.twice.split(",") if exchange]
+    if unknown := [exchange for exchange in exchanges + further if exchange not in ALL]:
         parser.error(f"no exchange {unknown[0]!r}: expected some of {', '.join(ALL)}")
     results = Results(args.results)
     # Whoever is told to end still removes the network.
@@ -347,6 +372,8 @@ def main() -> None:
             network.limit(UNLIMITED)
             for exchange in (exchange for exchange in exchanges if exchange not in MIXED):
                 learn(workers, results, args.task, exchange, args.seeds)
+            for exchange in further:
+                twice(workers, results, args.task, exchange, args.seeds)
             for wire in wires:
                 network.limit(wire)
                 timed(workers, results, args.task, exchanges, wire, args.rounds)

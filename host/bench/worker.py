@@ -74,13 +74,15 @@ def _local(model: torch.nn.Module, optimizer: torch.optim.Optimizer, found: re.M
 
 
 def _run(job: dict[str, Any], link: gradwire.Link) -> dict[str, Any]:
-    """Trains for `iterations`, or `until` the target.
+    """Trains for `iterations`, or `until` the target: the task's, or the job's own.
 
     Says how many it took, and the seconds: of all with `until`, else of those behind the first `warm`. `curve` has iteration, seconds
     and test loss. `parts` has where the seconds went: the forward pass, the backward pass with what it waits for, and the update; and in
-    the background, if gradwire exchanges, `exchange`, and `coding` and summing within it.
+    the background, if gradwire exchanges, `exchange`, and `coding` and summing within it. `sent` has the bytes of all iterations that
+    gradwire sent.
     """
     task = TASKS[job["task"]]
+    target = job.get("target", task.target)
     torch.manual_seed(job["seed"])
     # With two buckets, torch 2.15's PowerSGD waits for ever: each of gloo's two threads waits
     # inside a callback for a third operation.
@@ -121,7 +123,7 @@ def _run(job: dict[str, Any], link: gradwire.Link) -> dict[str, Any]:
                 dist.broadcast(said, 0)
                 loss = said.item()
                 curve.append((iteration, round(time.monotonic() - began, 3), round(loss, 4)))
-                if loss <= task.target or loss != loss:
+                if loss <= target or loss != loss:
                     break
             elif not job["until"] and iteration == job["warm"]:
                 # A report waits for what is under way: in a pipeline, that belongs to the
@@ -137,8 +139,9 @@ def _run(job: dict[str, Any], link: gradwire.Link) -> dict[str, Any]:
     finally:
         if state:
             state.close()
-    reached = loss is not None and loss <= task.target
-    return {"iterations": iteration, "seconds": seconds, "loss": loss, "reached": reached, "curve": curve, "parts": parts}
+    sent = now.sent_bytes if now else None
+    reached = loss is not None and loss <= target
+    return {"iterations": iteration, "seconds": seconds, "loss": loss, "reached": reached, "curve": curve, "parts": parts, "sent": sent}
 
 
 def main() -> None:
