@@ -36,6 +36,10 @@ impl Scenario {
             (self.late.iter().all(|&(worker, _)| worker < workers), "the worker that is late"),
             (racks_fit, "the rack size or oversubscription"),
             (self.message != Some(0), "the message size"),
+            (
+                self.coded_bits.is_none_or(|bits| bits > 0.0 && bits <= VALUE_BITS as f64),
+                "the bits of a coded value",
+            ),
             (self.jitter.amount >= 0.0 && self.jitter.amount <= 1e6, "the jitter"),
             (!self.barrier || self.staleness == 0, "the staleness, which a barrier forbids,"),
             (self.staleness <= 1, "the staleness"),

@@ -25,6 +25,7 @@
 //! | read a trace of real training | [`trace::load`] |
 //! | decide tensor by tensor | [`planner::Planner`] |
 //! | stack HiPress' optimizations | [`stack::Stack`] |
+//! | average what ranks moved in several iterations | [`local_steps::LocalSteps`] |
 //!
 //! A run is deterministic and exact to the picosecond. The library does no I/O and reads no clock,
 //! and of the rest of gradwire it knows the graphs and plans of the collectives; the `gradwire`
@@ -32,7 +33,7 @@
 //!
 //! Inside, imports point down: `workload` (what is trained) and `scenario` (what is run) are below
 //! `cluster` (workers and the network at work), which is below `mechanisms` (one file each) and
-//! `run`. `planner` and `stack` are users.
+//! `run`. `planner`, `stack` and `local_steps` are users.
 //!
 //! Source: Chang et al., 'How to Train your DNN: The Network Operator Edition'.
 
@@ -40,6 +41,7 @@ mod check;
 mod cluster;
 mod error;
 mod limits;
+pub mod local_steps;
 mod mechanisms;
 pub mod planner;
 mod run;

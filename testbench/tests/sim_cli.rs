@@ -114,6 +114,45 @@ fn every_option_is_taken() {
 }
 
 #[test]
+fn local_steps_report_what_they_may_cost() {
+    let args = ["simulate", "local-steps", "--model", "vgg16", "--ranks", "4,8", "--bandwidth", "200M,10G"];
+    let report = json(&[&args[..], &["--every", "4,16", "--plan", "f32,bounded:4@3", "--json"]].concat());
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2 * 2 * 2 * 2);
+    let number = |row: &Value, name: &str| row[name].as_f64().unwrap();
+    for pair in rows.chunks(2) {
+        let [short, long] = pair else { unreachable!() };
+        assert_eq!((number(short, "every"), number(long, "every")), (4.0, 16.0));
+        assert!(number(long, "iteration_s") < number(short, "iteration_s"), "{pair:?}");
+        for row in pair {
+            // VGG-16's 0.193 s.
+            assert!((number(row, "utilisation") * number(row, "iteration_s") - 0.193).abs() < 1e-6, "{row}");
+            let most = number(row, "synchronous_s") / number(row, "iteration_s");
+            assert!((number(row, "most_iterations") - most).abs() < 1e-9, "{row}");
+        }
+    }
+    // A ring of 4 sends half as much again as the values, at 200 Mbit/s for 49 s.
+    assert_eq!(rows[0]["plan"], "f32");
+    let sent = number(&rows[0], "sent_bytes");
+    assert!((1.0..1.1).contains(&(sent / (205_470_505.0 * 4.0 * 1.5))), "{sent}");
+    let (_, text) = gradwire(&args).unwrap();
+    assert!(text.contains("utilisation") && text.contains("bounded:4"), "{text}");
+    for refused in [
+        &["--plan", "nothing"][..],
+        &["--plan", "bounded:4@"],
+        &["--plan", "bounded:4@33"],
+        &["--plan", "low-rank:4"],
+        &["--every", "0"],
+        &["--every", "8", "--delay", "9"],
+        &["--fragments", "0"],
+        &["--handle", "0"],
+        &["--model", "gpt2"],
+    ] {
+        assert!(gradwire(&[&args[..2], refused].concat()).is_err(), "{refused:?}");
+    }
+}
+
+#[test]
 fn impossible_scenarios_are_refused() {
     for args in [
         &["--model", "alexnet"][..],

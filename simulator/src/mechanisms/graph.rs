@@ -115,7 +115,9 @@ impl Graphs {
                 });
                 let values = job.part(partition).len();
                 let (bits, coded) = if planned {
-                    let coded = (!job.coding.is_exact()).then(|| 8 * job.coding.codec().bound(values) as u64);
+                    let most = || 8 * job.coding.codec().bound(values) as u64;
+                    let bits = |bits: f64| (values as f64 * bits).ceil() as u64;
+                    let coded = (!job.coding.is_exact()).then(|| scenario.coded_bits.map_or_else(most, bits));
                     (VALUE_BITS * values as u64, coded)
                 } else {
                     (rows[at].bits.div_ceil(job.partitions as u64), None)

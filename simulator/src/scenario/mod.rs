@@ -37,6 +37,8 @@ pub struct Scenario {
     /// Without a plan, each parameter is exchanged by itself, in as many partitions as there are
     /// workers.
     pub plan: Option<CollectivePlan>,
+    /// Bits of a value that the plan's codec codes; without, the most that it makes of one.
+    pub coded_bits: Option<f64>,
     /// The time that each message takes its sender and its receiver, besides what its values take.
     /// Chunks for aggregators in the network have their own costs.
     pub per_message: Picos,
@@ -88,6 +90,7 @@ impl Scenario {
             links: Links { bandwidth: 25_000_000_000, exceptions: Vec::new(), latency: 0, racks: None },
             mechanism,
             plan: None,
+            coded_bits: None,
             per_message: 0,
             aggregator: AggregatorRate::default(),
             wire: Wire::default(),

@@ -1,6 +1,7 @@
 //! `gradwire simulate`: a cluster larger than the desk.
 
 pub mod figures;
+pub mod local_steps;
 pub mod published;
 pub mod runs;
 pub mod stack;
@@ -43,7 +44,8 @@ Examples:
   gradwire simulate --mechanism ring,ina,mc+agg --bandwidth 1G --ranks 16 --sweep aggregator-cores=1..16
   gradwire simulate --mechanism ring --link 3=1G --jitter 0.1 --seed 7 --json
   gradwire simulate published
-  gradwire simulate stack --model resnet101 --bandwidth 25G"
+  gradwire simulate stack --model resnet101 --bandwidth 25G
+  gradwire simulate local-steps --model resnet101 --bandwidth 200M"
 )]
 pub struct Args {
     /// Something else than runs of your own.
@@ -61,6 +63,7 @@ pub enum Command {
     Published(published::Args),
     Figures(figures::Args),
     Stack(stack::Args),
+    LocalSteps(local_steps::Args),
 }
 
 /// The output of `--json`.
@@ -89,6 +92,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
         Some(Command::Published(args)) => return published::run(args, out),
         Some(Command::Figures(args)) => return figures::run(args, out),
         Some(Command::Stack(args)) => return stack::run(args, out),
+        Some(Command::LocalSteps(args)) => return local_steps::run(args, out),
         None => {}
     }
     let report = SimulateReport { runs: args.runs.simulate()? };
