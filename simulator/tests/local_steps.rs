@@ -1,4 +1,5 @@
-//! Local steps: what holds whatever comes out, and how near simulated iterations are to measured ones.
+//! Local steps: what holds whatever comes out, and how near simulated iterations are to measured
+//! ones.
 
 use std::collections::BTreeMap;
 use std::fs;

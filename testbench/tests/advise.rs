@@ -35,11 +35,11 @@ fn npy(values: &[f32]) -> Vec<u8> {
 const JOB: [&str; 7] = ["advise", "--bandwidth", "25G", "--latency", "5us", "--ranks", "16"];
 
 #[test]
-fn the_advice_has_ten_lines_and_the_json_of_its_help() {
+fn the_advice_has_eleven_lines_and_the_json_of_its_help() {
     let args = [&JOB[..], &["--model", "vgg16"]].concat();
     let output = gradwire(&args);
     let text = String::from_utf8(output.stdout).unwrap();
-    assert_eq!((output.status.code(), text.lines().count()), (Some(0), 10), "{text}");
+    assert_eq!((output.status.code(), text.lines().count()), (Some(0), 11), "{text}");
     assert!(text.lines().last().unwrap().contains("compression pays"), "{text}");
     assert!(text.contains("an estimate from a model's times"), "{text}");
 
@@ -100,6 +100,22 @@ fn advice_says_when_compression_does_not_pay() {
     let zero = gradwire(&["advise", "zero.npy", "--bandwidth", "25G", "--ranks", "4"]);
     assert_eq!(zero.status.code(), Some(2));
     assert!(String::from_utf8(zero.stderr).unwrap().contains("all values are zero"));
+}
+
+/// Rounds of 32 on a slow wire, and none on a fast one; without compute, there is nothing to say.
+#[test]
+fn advice_says_whether_local_steps_would_pay() {
+    let local = |args: &[&str]| json(&[&["advise", "--ranks", "4"], args].concat())["local_steps"].clone();
+    let slow = local(&["--bandwidth", "50M", "--model", "vgg16"]);
+    assert!(slow["why"].as_str().unwrap().starts_with("would pay: "), "{slow}");
+    assert_eq!(slow["every"], 32);
+    let fast = local(&["--bandwidth", "400G", "--model", "vgg16", "--handle", "1000"]);
+    assert!(fast["why"].as_str().unwrap().starts_with("would not pay: "), "{fast}");
+    assert!(fast["every"].as_u64().unwrap() < 4 && fast["utilisation"].as_f64().unwrap() >= 0.9, "{fast}");
+    assert_eq!(local(&["--bandwidth", "50M"]), Value::Null);
+    let refused =
+        gradwire(&["advise", "--ranks", "4", "--bandwidth", "1G", "--model", "vgg16", "--handle", "0"]);
+    assert_eq!(refused.status.code(), Some(2));
 }
 
 /// The page has the JSON of the same run, nothing that a browser would fetch, and its figures'

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::Args;
 use super::cluster::{Cluster, Times};
+use super::local::Local;
 use super::sizes::{coded, summed};
 use crate::check::{Shares, measure};
 use crate::cmd::args::model::{model, open, stem};
@@ -22,7 +23,7 @@ use crate::verify::values::scale_to_peak;
 /// So much of the norm may be lost, of all tensors and of each.
 const MOST_LOST: (f64, f64) = (0.01, 0.1);
 /// The saving against f32 and 16 bits from which compression pays.
-const WORTH: f64 = 0.1;
+pub(super) const WORTH: f64 = 0.1;
 /// Bounds that are tried, from half of the largest magnitude down.
 const TRIED: i16 = 32;
 /// Of these, so many are shown beyond the one that would do.
@@ -49,6 +50,7 @@ pub struct Advice {
     pub gain_16bit: f64,
     pub pays: bool,
     pub why: String,
+    pub local_steps: Option<Local>,
     pub by_bound: Vec<AtBound>,
     pub by_bandwidth: Vec<At>,
     pub by_ranks: Vec<At>,
@@ -183,6 +185,7 @@ pub fn advise(args: &Args) -> Result<Advice, Error> {
         ranks: args.cluster.ranks,
         mtu: args.cluster.mtu,
         speed: measure(&together, profile, 0, kernel).speed,
+        handled: 1e9 * args.cluster.handle,
         model,
         times,
     };
@@ -241,6 +244,7 @@ pub fn advise(args: &Args) -> Result<Advice, Error> {
         },
         gain_f32: gain(iteration.f32_s, iteration.in_nic_s),
         gain_16bit: gain(iteration.bits16_s, iteration.in_nic_s),
+        local_steps: cluster.local(&iteration)?,
         iteration,
         pays,
         why,

@@ -25,6 +25,8 @@ pub struct Cluster {
     pub mtu: u64,
     /// One core's encoder and decoder, in bytes of values a second.
     pub speed: (f64, f64),
+    /// Bytes of values a second for which a rank handles an exchange of local steps.
+    pub handled: f64,
 }
 
 /// Seconds that an iteration takes, in one way or another.
@@ -60,7 +62,13 @@ impl Cluster {
     }
 
     fn iteration(&self, compression: Option<Compression>) -> Result<f64, Error> {
-        let scenario = Scenario {
+        let scenario = self.scenario(compression);
+        scenario.check()?;
+        Ok(seconds(scenario.run()?.iteration))
+    }
+
+    pub(super) fn scenario(&self, compression: Option<Compression>) -> Scenario {
+        Scenario {
             compute_times: self.times.clone(),
             workers: self.ranks,
             links: Links {
@@ -71,8 +79,6 @@ impl Cluster {
             },
             wire: Wire { compression, packets: Some(Packets::of_mtu(self.mtu)) },
             ..Scenario::new(self.model.clone(), Mechanism::RING)
-        };
-        scenario.check()?;
-        Ok(seconds(scenario.run()?.iteration))
+        }
     }
 }

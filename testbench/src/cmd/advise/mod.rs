@@ -1,7 +1,8 @@
-//! `gradwire advise`: the settings for a job, and whether they pay, in ten lines.
+//! `gradwire advise`: the settings for a job, and whether they pay, in eleven lines.
 
 pub mod advice;
 pub mod cluster;
+pub mod local;
 mod page;
 mod sizes;
 
@@ -11,12 +12,14 @@ use std::path::PathBuf;
 use self::advice::{Advice, advise};
 use super::args::model::TimesArgs;
 use super::args::quantity::{rate, time};
+use super::simulate::local_steps::HANDLED;
 use crate::error::{Error, Outcome};
 use crate::report;
 use crate::report::page as html;
 
 /// Says which bound, scale and codec suit recorded gradients, and whether compression pays on a
-/// cluster: the iteration's time against f32 and 16 bit, and how much of the norm is lost.
+/// cluster: the iteration's time against f32 and 16 bit, and how much of the norm is lost. Also
+/// whether local steps would pay instead.
 ///
 /// The bound is the widest power of two at which 1% of the norm or less is lost, and 10% or less of
 /// each tensor's. The times are simulated, on the network alone: an estimate, which a measurement
@@ -24,9 +27,10 @@ use crate::report::page as html;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 JSON: {\"gradients\", \"bound\", \"scale\", \"codec\", \"ratio\", \"norm_lost\", \"job\", \"iteration\", \"gain_f32\", \"gain_16bit\", \"pays\",
-\"why\", \"by_bound\", \"by_bandwidth\", \"by_ranks\", \"histogram\", \"classes\"}. bound is B and scale X of the bound 2^(X-B). ratio: of
+\"why\", \"local_steps\", \"by_bound\", \"by_bandwidth\", \"by_ranks\", \"histogram\", \"classes\"}. bound is B and scale X of the bound 2^(X-B). ratio: of
 \"values\", on the \"wire\" with headers, of \"sums\" of all ranks, and of \"codec_1\" at this bound.
-iteration: seconds as \"f32_s\", \"bits16_s\", with the codec \"in_nic_s\" and \"on_host_s\", and \"compute_s\" alone.
+iteration: seconds as \"f32_s\", \"bits16_s\", with the codec \"in_nic_s\" and \"on_host_s\", and \"compute_s\" alone. local_steps: as
+\"simulate local-steps\", against the best of these; null without compute.
 
 Examples:
   gradwire advise gradients/ --bandwidth 25G --latency 5us --ranks 16 --model vgg16
@@ -72,6 +76,10 @@ pub struct ClusterArgs {
     /// Recorded trace of one rank, for sizes and times.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["forward", "backward"])]
     pub trace: Option<PathBuf>,
+    /// GB/s of values for which a rank's processor handles an exchange of local steps; the default
+    /// is that of four ranks on two cores.
+    #[arg(long, value_name = "GB/S", default_value_t = HANDLED / 1e9)]
+    pub handle: f64,
 }
 
 /// Works the advice out and reports it to `out`. That nothing pays is an answer, not a failure.
@@ -93,8 +101,8 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     Ok(Outcome::Held)
 }
 
-/// The ten lines: a name, the text, and the JSON pointer of the first figure in it.
-fn lines(advice: &Advice) -> [(&'static str, String, &'static str); 10] {
+/// The lines: a name, the text, and the JSON pointer of the first figure in it.
+fn lines(advice: &Advice) -> [(&'static str, String, &'static str); 11] {
     let Advice { gradients, ratio, norm_lost, job, iteration, .. } = advice;
     let percent = |share: f64| format!("{:.2}%", 100.0 * share.max(0.0));
     let source = match job.source {
@@ -180,6 +188,23 @@ fn lines(advice: &Advice) -> [(&'static str, String, &'static str); 10] {
             ),
             "/gain_f32",
         ),
+        ("local", local(advice), ""),
         ("verdict", advice.why.clone(), ""),
     ]
+}
+
+/// The line about local steps.
+fn local(advice: &Advice) -> String {
+    let Some(steps) = &advice.local_steps else {
+        return "for local steps, say --forward and --backward, or give a --trace".into();
+    };
+    format!(
+        "in rounds of {} by {}: {:.4} s an iteration, {:.0}% of it compute, {:.2}x as fast as the best above; they {}",
+        steps.every,
+        steps.plan,
+        steps.iteration_s,
+        100.0 * steps.utilisation,
+        steps.most_iterations,
+        steps.why
+    )
 }

@@ -1,4 +1,4 @@
-//! The advice as a page: the ten lines, and the plots that they rest on.
+//! The advice as a page: its lines, and the plots that they rest on.
 
 use super::advice::{Advice, At};
 use super::lines;
@@ -16,7 +16,7 @@ pub(super) fn page(advice: &Advice) -> Page {
     let cell = |text: String, at: &str| if at.is_empty() { text.into() } else { Cell::figure(text, at) };
     let rows: Vec<Vec<Cell>> =
         lines(advice).into_iter().map(|(name, text, at)| vec![name.into(), cell(text, at)]).collect();
-    page.table(&["", ""], &rows[..9]);
+    page.table(&["", ""], &rows[..10]);
 
     page.heading("The gradients and the bound");
     page.picture(

@@ -41,7 +41,8 @@ pub struct Args {
     /// Models, as `gradwire simulate --model` takes them.
     #[arg(long, value_delimiter = ',', default_value = "vgg16", value_name = "MODEL,..")]
     pub model: Vec<String>,
-    /// Plans of `gradwire.LocalSteps`, and bits of a value if these depend on the values; without, the most that the codec makes.
+    /// Plans of `gradwire.LocalSteps`, and bits of a value if these depend on the values; without,
+    /// the most that the codec makes.
     #[arg(long, value_delimiter = ',', default_values = ["f32", USUAL], value_name = "PLAN[@BITS],..")]
     pub plan: Vec<String>,
     /// Iterations of a round.
