@@ -6,7 +6,7 @@ use std::fs;
 
 use gradwire_collectives::{CollectivePlan, Strategy};
 use gradwire_simulator::local_steps::LocalSteps;
-use gradwire_simulator::{Mechanism, Model, Packets, Scenario};
+use gradwire_simulator::{Mechanism, Model, Packets, SECOND, Scenario};
 use serde_json::Value;
 
 const RANKS: u32 = 4;
@@ -58,6 +58,12 @@ fn a_blocking_round_is_its_compute_and_its_exchange() {
     // As f32, 12 times as many bytes; the rank's processor takes as long however it waits.
     let handled = LocalSteps { handled: 4.0 * 1_033_910.0 / 0.016, ..steps.clone() }.run().unwrap();
     assert!((handled.iteration_s - row.iteration_s - 0.001).abs() < 1e-6, "{handled:?}");
+    // Ranks push and pull, and do so once more to say that they hold the mean. The first push is
+    // under way while others still leave.
+    let mut far = steps.clone();
+    far.scenario.links.latency = SECOND / 100;
+    let trips = (far.run().unwrap().exchange_s - row.exchange_s) / 0.01;
+    assert!((3.0..=4.0).contains(&trips), "{trips}");
     let every = LocalSteps { every: 32, ..steps }.run().unwrap();
     assert!(every.iteration_s < row.iteration_s && every.exchange_s == row.exchange_s);
 }
