@@ -16,7 +16,7 @@ use std::net::{Shutdown, TcpStream};
 
 use crate::stream::Stream;
 
-/// The most streams of a connection: [hellos](crate::handshake) have three bits for it.
+/// The most streams of a connection: hellos have three bits for it.
 pub const MAX_STREAMS: usize = 8;
 const HEAD_LEN: usize = 8;
 /// The most bytes of a chunk.

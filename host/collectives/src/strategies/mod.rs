@@ -30,7 +30,7 @@ pub const MAX_RANKS: usize = 1024;
 /// Which strategy, with its parameters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Strategy {
-    /// [`ring`].
+    /// [`ring()`].
     Ring,
     /// [`servers`], so many; without a number everybody is one.
     Servers(Option<usize>),
