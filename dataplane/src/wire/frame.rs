@@ -43,8 +43,9 @@ pub const MAX_LINK_LEN: usize = ETHERNET_LEN + 2 * VLAN_LEN;
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 const ETHERTYPE_VLAN: [u16; 2] = [0x8100, 0x88a8];
-const IPV4_LEN: usize = 20;
-const IPV6_LEN: usize = 40;
+/// Bytes of an IPv4 header without options; an IPv6 header has as many, and more.
+pub(super) const IPV4_LEN: usize = 20;
+pub(super) const IPV6_LEN: usize = 40;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 pub(crate) const TCP_LEN: usize = 20;

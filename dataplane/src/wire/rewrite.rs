@@ -1,13 +1,10 @@
 //! Headers of a rewritten packet: lengths, type of service, and the checksums that follow from
 //! them.
 
-use super::frame::{Extent, Ip, IpFrame, Packet, TCP_LEN, Transport, be16};
+use super::frame::{Extent, IPV4_LEN, IPV6_LEN, Ip, IpFrame, Packet, TCP_LEN, Transport, be16};
 use super::segment_header::SegmentHeader;
 use crate::checksum::{Sum, update};
 use crate::kernels::Kernel;
-
-/// Bytes of an IP header that are there in both versions.
-const MIN_IP_LEN: usize = 20;
 
 /// The header fields that change; the rest is copied.
 #[derive(Clone, Copy, Debug)]
@@ -91,9 +88,8 @@ fn field(sum: Sum, plus: u16, udp: bool) -> u16 {
 /// does not fit its field.
 #[inline]
 fn change_ip(ip_frame: &IpFrame<'_>, tos: u8, len: Option<usize>, out: &mut [u8]) -> Option<()> {
-    const IPV6_LEN: usize = 40;
-    let from: &[u8; MIN_IP_LEN] = ip_frame.frame().get(ip_frame.ip_at()..)?.first_chunk()?;
-    let to: &mut [u8; MIN_IP_LEN] = out.get_mut(ip_frame.ip_at()..)?.first_chunk_mut()?;
+    let from: &[u8; IPV4_LEN] = ip_frame.frame().get(ip_frame.ip_at()..)?.first_chunk()?;
+    let to: &mut [u8; IPV4_LEN] = out.get_mut(ip_frame.ip_at()..)?.first_chunk_mut()?;
     let first = u16::from_be_bytes([from[0], from[1]]);
     match ip_frame.ip() {
         Ip::V4 => {
@@ -182,8 +178,8 @@ pub fn complete_checksum(frame: &mut [u8], from_wire: bool, kernel: Kernel) -> b
     let udp = matches!(packet.transport(), Transport::Udp { .. });
     let (at, end) = (packet.l4_checksum_at(), packet.ip_at() + packet.ip_len());
     // The field stands for the pseudo-header, whose sum it is.
-    let field = kernel.sum(frame.get(packet.l4_at()..end).unwrap_or(&[])).field();
-    put16(frame, at, if field == 0 && udp { u16::MAX } else { field }).is_some()
+    let field = field(kernel.sum(frame.get(packet.l4_at()..end).unwrap_or(&[])), 0, udp);
+    put16(frame, at, field).is_some()
 }
 
 /// Copies `bytes` to byte `at` of `out`. `None` if they do not fit.
