@@ -149,15 +149,11 @@ impl Bundle {
 
     /// May `read` give bytes though no socket has any?
     pub(crate) fn has_more(&self) -> bool {
-        self.readable().any(|stripe| stripe.stream.has_more())
+        self.stripes.iter().any(|stripe| self.may_read(stripe) && stripe.stream.has_more())
     }
 
-    fn readable(&self) -> impl Iterator<Item = &Stripe> {
-        self.stripes.iter().filter(|stripe| stripe.ended.is_none() && !self.has_to_wait(stripe))
-    }
-
-    fn has_to_wait(&self, stripe: &Stripe) -> bool {
-        stripe.waits(self.takes)
+    fn may_read(&self, stripe: &Stripe) -> bool {
+        stripe.ended.is_none() && !stripe.waits(self.takes)
     }
 
     /// Takes bytes, of which some may wait here for a socket.
@@ -205,10 +201,7 @@ impl Bundle {
 
     /// Its sockets: may this be read, and does something wait to be written to it?
     pub(crate) fn sockets(&self) -> impl Iterator<Item = (&TcpStream, bool, bool)> {
-        self.stripes.iter().map(|stripe| {
-            let reads = stripe.ended.is_none() && !self.has_to_wait(stripe);
-            (stripe.stream.tcp(), reads, !stripe.is_flushed())
-        })
+        self.stripes.iter().map(|stripe| (stripe.stream.tcp(), self.may_read(stripe), !stripe.is_flushed()))
     }
 
     /// Nothing more is written.

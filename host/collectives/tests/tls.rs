@@ -4,27 +4,12 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
 
 use gradwire_collectives::{CollectivePlan, Layout, LinkError, Listening, Options, Residuals, Token};
-use support::{Random, options, ranks};
+use support::{exchanged, in_time, options, ranks};
 
 fn secure() -> Options {
     Options { tls: true, ..options(false) }
-}
-
-/// The bits that each of three ranks gets by this plan, in two exchanges.
-fn exchanged(options: &Options, plan: &str, values: usize) -> Vec<Vec<u32>> {
-    let (layout, plan) = (Layout::new([("a", values)]).unwrap(), plan.parse::<CollectivePlan>().unwrap());
-    ranks(3, "127.0.0.1:0", options, |mut link| {
-        let mut residuals = Residuals::new();
-        let round = |round: u64| {
-            let mut buffer = Random(link.rank() as u64 + 10 * round).values(values);
-            link.exchange(&mut buffer, &layout, &plan, &mut residuals).unwrap();
-            buffer.into_iter().map(f32::to_bits)
-        };
-        (0..2).flat_map(round).collect()
-    })
 }
 
 /// With messages that sockets take at once, and such as they do not.
@@ -45,9 +30,7 @@ fn results_are_those_without_tls() {
 
 /// The errors of rank 0 and of rank 1 that have these options, or of a stranger in its place.
 fn refused(zero: &Options, one: Result<&Options, &[u8]>) -> [String; 2] {
-    // On a busy machine one may not have met the other within this time: then both have more.
-    let seconds = [2, 4, 8, 16, 32, 64, 128];
-    let told = seconds.map(Duration::from_secs).into_iter().map(|timeout| {
+    let told = |timeout| {
         let bind = |options: &Options| {
             Listening::bind("127.0.0.1:0".parse().unwrap(), Options { timeout, ..options.clone() }).unwrap()
         };
@@ -70,9 +53,12 @@ fn refused(zero: &Options, one: Result<&Options, &[u8]>) -> [String; 2] {
             assert!(matches!(zero, LinkError::Missing { .. }), "{zero}");
             [zero.to_string(), one]
         })
-    });
+    };
     let late = |told: &[String; 2]| !told[0].contains("refused: 127.0.0.1:") || told[1].contains("timed out");
-    told.into_iter().find(|told| !late(told)).expect("both meet within 128 s")
+    in_time(|timeout| {
+        let told = told(timeout);
+        if late(&told) { Err(told.join("; ")) } else { Ok(told) }
+    })
 }
 
 #[test]

@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use gradwire_codecs::Codec;
 use gradwire_collectives::graph::{Message, Rank};
-use gradwire_collectives::{Bytes, Codecs, Link, Listening, Options, Part, Step, Strategy, Token, Values};
+use gradwire_collectives::{
+    Bytes, Codecs, CollectivePlan, Layout, Link, Listening, Options, Part, Residuals, Step, Strategy, Token,
+    Values,
+};
 
 /// Those of a new job, with more time than any machine needs: no test waits for it.
 pub(crate) fn options(tagged: bool) -> Options {
@@ -33,6 +36,32 @@ pub(crate) fn ranks<T: Send>(
         let threads: Vec<_> = listening.into_iter().enumerate().map(join).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
+}
+
+/// The bits that each of three ranks gets by this plan, in two exchanges of so many values.
+pub(crate) fn exchanged(options: &Options, plan: &str, values: usize) -> Vec<Vec<u32>> {
+    let (layout, plan) = (Layout::new([("a", values)]).unwrap(), plan.parse::<CollectivePlan>().unwrap());
+    ranks(3, "127.0.0.1:0", options, |mut link| {
+        let mut residuals = Residuals::new();
+        let round = |round: u64| {
+            let mut buffer = Random(link.rank() as u64 + 10 * round).values(values);
+            link.exchange(&mut buffer, &layout, &plan, &mut residuals).unwrap();
+            buffer.into_iter().map(f32::to_bits)
+        };
+        (0..2).flat_map(round).collect()
+    })
+}
+
+/// What `attempt` makes of a timeout. After an error it gets more, up to 128 s: on a busy machine,
+/// ranks may not have met within less.
+pub(crate) fn in_time<T>(attempt: impl Fn(Duration) -> Result<T, String>) -> T {
+    for seconds in [2, 4, 8, 16, 32, 64, 128] {
+        match attempt(Duration::from_secs(seconds)) {
+            Ok(made) => return made,
+            Err(told) => eprintln!("{seconds} s: {told}"),
+        }
+    }
+    panic!("not within 128 s");
 }
 
 /// Numbers that look random: Steele and others' SplitMix64 (OOPSLA 2014).
