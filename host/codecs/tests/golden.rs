@@ -14,7 +14,11 @@ fn messages_are_those_of_the_second_implementation() {
     let (mut gradient, mut acc, mut state) = (Vec::new(), Vec::new(), Vec::new());
     let mut seen = BTreeSet::new();
     let mut tensor = "";
-    let files = [include_str!("golden/v1.txt"), include_str!("golden/v1-q4.txt")];
+    let files = [
+        include_str!("golden/v1.txt"),
+        include_str!("golden/v1-q4.txt"),
+        include_str!("golden/v1-largest.txt"),
+    ];
     for line in files.into_iter().flat_map(str::lines) {
         match line.split(' ').collect::<Vec<_>>()[..] {
             ["tensor", name, values] => {

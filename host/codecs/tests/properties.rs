@@ -207,6 +207,31 @@ fn a_tensor_that_overflows_makes_one_bad_message() {
     }
 }
 
+/// One scale serves a whole block, so a rounded one must not make an infinity of its largest value.
+#[test]
+fn the_largest_finite_value_stays_finite() {
+    // The others add values up, which may overflow.
+    for name in NAMES.iter().filter(|name| {
+        !["onebit", "low-rank", "terngrad"].contains(&name.split(':').next().unwrap_or_default())
+    }) {
+        let codec = codec(name);
+        for steps in 0..300u32 {
+            let largest = f32::from_bits(f32::MAX.to_bits() - steps);
+            for sign in [1.0, -1.0] {
+                let mut acc = [sign * largest; 14];
+                let mut state = vec![0.0; codec.state_len(14)];
+                let message = send(&codec, &mut acc, &mut state, u64::from(steps));
+                let delivered = receive(&codec, &message, 14);
+                assert!(
+                    delivered.iter().all(|value| value.is_finite()),
+                    "{name}: {largest:e} became {delivered:?}"
+                );
+                assert!(acc.iter().all(|value| value.is_finite()), "{name}: {largest:e} left {acc:?}");
+            }
+        }
+    }
+}
+
 /// A step that is skipped takes the whole block with it, as docs/host-format.md says of codecs with
 /// scales.
 #[test]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Wrote v1.txt and v1-q4.txt: a second implementation of the host codecs, from docs/host-format.md alone, value by value.
+"""Wrote v1.txt, v1-q4.txt and v1-largest.txt: a second implementation of the host codecs, from docs/host-format.md alone, value by value.
 
-Usage: make_v1.py > v1.txt; make_v1.py q4 > v1-q4.txt. A golden file is never written again; a new version of the format,
+Usage: make_v1.py > v1.txt; make_v1.py q4 > v1-q4.txt; make_v1.py largest > v1-largest.txt. A golden file is never written again; a new version of the format,
 and a new codec, add a new one.
 
 An operation on two f32 is done in f64 and rounded to f32, which is the same as done in f32 at once.
@@ -147,6 +147,8 @@ def truncation(drop):
 
 def scaled(values, most):
     scale = 0.0 if peak(values) < 2.0**-100 else div(peak(values), most)
+    if math.isinf(mul(scale, most)):
+        scale = unbits(bits(scale) - 1)
     inverse = div(1.0, scale) if scale > 0 else 0.0
     return scale, [0 if math.isnan(scale) else round(mul(value, inverse)) for value in values]
 
@@ -428,11 +430,24 @@ def tensors_of_q4():
     yield "largest", [largest, -largest, unbits(0x7F7FFFFE), f32(-largest / 3), f32(largest / 15), -0.0]
 
 
+def largest_tensors():
+    """Blocks of 256 whose peak is near the largest f32."""
+    random = Random(5)
+    for steps in (0, 1, 200):
+        peak = unbits(0x7F7FFFFF - steps)
+        yield f"largest-less-{steps}", [peak, -peak] + [f32((random.unit(1000 * steps + i) - 0.5) * peak) for i in range(254)]
+
+
 def main():
-    q4 = sys.argv[1:] == ["q4"]
-    for name, values in [*tensors(), *tensors_of_q4()] if q4 else tensors():
+    which = (sys.argv[1:] or ["all"])[0]
+    codecs, chosen = {
+        "all": (CODECS, tensors),
+        "q4": (Q4, lambda: [*tensors(), *tensors_of_q4()]),
+        "largest": ({name: encode for name, encode in (CODECS | Q4).items() if name[:2] in ("q8", "q4")}, largest_tensors),
+    }[which]
+    for name, values in chosen():
         print("tensor", name, b"".join(raw(value) for value in values).hex() or "-")
-        for codec, encode in (Q4 if q4 else CODECS).items():
+        for codec, encode in codecs.items():
             if name == "long" and codec.split(":")[0] in ("f32", "f16", "trunc", "q8", "q4"):
                 continue
             acc, state = values, {}

@@ -13,6 +13,8 @@ import torch
 
 SMALLEST_PEAK = 2.0**-100
 """Blocks whose largest magnitude is below this are sent as zeros (section 3.4)."""
+LARGEST_SCALES = {4: float.fromhex("0x1.249248p125"), 8: float.fromhex("0x1.020406p121")}
+"""The largest scale by bits of an integer: with the next f32, the largest integer decodes to infinity (section 3.4)."""
 GROUP = 320
 """Values of a group of 3lc (section 3.5)."""
 
@@ -69,6 +71,7 @@ class ScaledIntegers:
             raise ValueError(f"q{bits}:{block}: expected an even number of values that share a scale, 2 to {1 << 20}")
         self.bits, self.block = bits, block
         self._most = 2 ** (bits - 1) - 1
+        self._largest_scale = LARGEST_SCALES[bits]
 
     @property
     def name(self) -> str:
@@ -88,7 +91,7 @@ class ScaledIntegers:
         rows, n = values.shape
         blocks = values.view(rows, n // self.block, self.block)
         peaks = _peaks(blocks)
-        scales = torch.where(peaks < SMALLEST_PEAK, 0.0, divided(peaks, self._most))
+        scales = torch.where(peaks < SMALLEST_PEAK, 0.0, divided(peaks, self._most)).clamp(max=self._largest_scale)
         usable = (scales > 0) & blocks.isfinite()
         integers = torch.where(usable, (blocks * scales.reciprocal()).round(), 0.0).to(torch.int8)
         if self.bits == 4:

@@ -21,7 +21,7 @@ import torch
 import triton
 import triton.language as tl
 
-from gradwire.device.codecs import GROUP, Codec, ScaledIntegers, ThreeValues
+from gradwire.device.codecs import GROUP, LARGEST_SCALES, Codec, ScaledIntegers, ThreeValues
 from gradwire.device.codecs import SMALLEST_PEAK as _SMALLEST_PEAK
 
 DEVICES = ("cuda",)
@@ -29,6 +29,8 @@ DEVICES = ("cuda",)
 
 # What kernels take from here is a constant of theirs.
 SMALLEST_PEAK = tl.constexpr(_SMALLEST_PEAK)
+LARGEST_SCALE_OF_4 = tl.constexpr(LARGEST_SCALES[4])
+LARGEST_SCALE_OF_8 = tl.constexpr(LARGEST_SCALES[8])
 LARGEST = tl.constexpr(torch.finfo(torch.float32).max)
 INFINITE = tl.constexpr(0x7F800000)
 NAN = tl.constexpr(0x7FC00000)
@@ -263,12 +265,14 @@ def _put_integers(
     """Stores blocks: their scales, integers, and what these lost. `second` is of the upper bits, if there are any."""
     SIZE: tl.constexpr = 4 + BLOCK * BITS // 8
     MOST: tl.constexpr = 2.0 ** (BITS - 1) - 1
+    LARGEST_SCALE: tl.constexpr = LARGEST_SCALE_OF_4 if BITS == 4 else LARGEST_SCALE_OF_8
     magnitudes = _magnitudes(first)
     if BITS == 4:
         magnitudes = tl.maximum(magnitudes, _magnitudes(second))
     bits = tl.max(magnitudes, 1, keep_dims=True)
     peak = bits.to(tl.float32, bitcast=True)
-    scale = _or_nan(tl.where(peak < SMALLEST_PEAK, 0.0, tl.div_rn(peak, MOST)), bits)
+    scale = tl.where(peak < SMALLEST_PEAK, 0.0, tl.minimum(tl.div_rn(peak, MOST), LARGEST_SCALE))
+    scale = _or_nan(scale, bits)
     tl.store(words + block * (SIZE // 4), _bits(scale), mask=there)
     integers = _integers(first, scale)
     _put_lost(residual, used, at, first, integers * scale, inside, USED)
