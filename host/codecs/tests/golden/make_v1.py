@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Wrote v1.txt, v1-q4.txt and v1-largest.txt: a second implementation of the host codecs, from docs/host-format.md alone, value by value.
 
-Usage: make_v1.py > v1.txt; make_v1.py q4 > v1-q4.txt; make_v1.py largest > v1-largest.txt. A golden file is never written again; a new version of the format,
-and a new codec, add a new one.
+Usage: make_v1.py > v1.txt; make_v1.py q4 > v1-q4.txt; make_v1.py largest > v1-largest.txt.
+A golden file is never written again; a new version of the format, and a new codec, add a new one.
 
 An operation on two f32 is done in f64 and rounded to f32, which is the same as done in f32 at once.
 """
