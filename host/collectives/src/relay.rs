@@ -67,15 +67,13 @@ struct Pair {
 struct Way {
     bytes: Vec<u8>,
     left: std::ops::Range<usize>,
-    /// Nothing more comes.
-    ended: bool,
-    /// Nothing more leaves.
+    /// Nothing more comes or leaves.
     finished: bool,
 }
 
 impl Way {
     fn new() -> Self {
-        Self { bytes: vec![0; ROOM], left: 0..0, ended: false, finished: false }
+        Self { bytes: vec![0; ROOM], left: 0..0, finished: false }
     }
 
     /// Moves bytes as far as sockets have and take them. Did any move?
@@ -83,18 +81,19 @@ impl Way {
         for moves in 0..MAX_MOVES {
             let moved = if !self.left.is_empty() {
                 to.write(&self.bytes[self.left.clone()]).map(|len| self.left.start += len)
-            } else if self.ended {
-                self.finished = true;
-                // Who is gone need not hear it.
-                _ = to.shutdown(Shutdown::Write);
-                return Ok(true);
             } else {
                 from.read(&mut self.bytes).map(|len| {
                     self.left = 0..len;
-                    self.ended = len == 0;
+                    self.finished = len == 0;
                 })
             };
             match moved {
+                Ok(()) if self.finished => {
+                    // At once: no socket would say that there is something left to do. Who is gone
+                    // need not hear it.
+                    _ = to.shutdown(Shutdown::Write);
+                    return Ok(true);
+                }
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(moves > 0),
@@ -161,7 +160,7 @@ impl Carrier {
             for (way, from, to) in ways.iter().zip([(first, second), (second, first)]).map(flat) {
                 if !way.left.is_empty() {
                     fds.push(PollFd::new(to, PollFlags::OUT));
-                } else if !way.ended {
+                } else if !way.finished {
                     fds.push(PollFd::new(from, PollFlags::IN));
                 }
             }
@@ -209,6 +208,33 @@ mod tests {
         });
         assert!(there == bytes && back == b"and back");
         drop(relay);
+    }
+
+    /// The end may be what the last move of a turn reads: nothing would wake the relay again.
+    #[test]
+    fn an_end_is_passed_on_wherever_it_is_read() {
+        for left in 0..2 {
+            for more in 0..MAX_MOVES {
+                let [mut from, near] = pair();
+                let [mut to, far] = pair();
+                from.write_all(&vec![1; more]).unwrap();
+                from.shutdown(Shutdown::Write).unwrap();
+                let timeout = Duration::from_secs(60);
+                [&near, &far].into_iter().try_for_each(|socket| prepare(socket, timeout)).unwrap();
+                to.set_read_timeout(Some(timeout)).unwrap();
+                // A byte a move, after what is left of the turn before.
+                let way = Way { bytes: vec![1; 1], left: 0..left, finished: false };
+                let pairs = vec![Pair { sockets: [near, far], ways: [way, Way::new()] }];
+                let leaves = Arc::new(AtomicBool::new(false));
+                let carrier = Carrier { pairs, leaves, waker: Waker::new().unwrap() };
+                let thread = thread::spawn(|| carrier.run());
+                let mut all = Vec::new();
+                let read = to.read_to_end(&mut all);
+                assert!(read.is_ok() && all.len() == left + more, "{left} and {more} bytes: {read:?}");
+                drop((from, to));
+                thread.join().unwrap();
+            }
+        }
     }
 
     #[test]
