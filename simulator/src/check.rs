@@ -13,7 +13,7 @@ use crate::mechanisms::FAIR_SHARE;
 use crate::scenario::{
     Assignment, CodecPlace, Compression, Content, Mechanism, Scenario, SendOrder, WireCost,
 };
-use crate::time::seconds;
+use crate::time::{Picos, seconds};
 use crate::workload::VALUE_BITS;
 
 /// Bytes of what a mechanism and a worker keep for one parameter at one worker.
@@ -43,7 +43,14 @@ impl Scenario {
             (self.jitter.amount >= 0.0 && self.jitter.amount <= 1e6, "the jitter"),
             (!self.barrier || self.staleness == 0, "the staleness, which a barrier forbids,"),
             (self.staleness <= 1, "the staleness"),
-            (self.compute_times.forward.len() == self.model.parameters.len(), "the number of compute times"),
+            (
+                (1..=workers as usize).contains(&self.compute_times.len()),
+                "the number of workers, fewer than have compute times,",
+            ),
+            (
+                self.compute_times.iter().all(|times| times.rows() == self.model.parameters.len()),
+                "the number of compute times",
+            ),
             (!matches!(self.mechanism, Mechanism::Ps { servers: 0, .. }), "the number of servers"),
             (self.aggregator.rate > 0 && self.aggregator.cores > 0, "the rate of an aggregator or its cores"),
             (
@@ -103,8 +110,10 @@ impl Scenario {
         };
         let exchanges: f64 =
             self.model.parameters.iter().map(|parameter| messages * exchange(parameter.bits)).sum();
-        let rows = self.compute_times.forward.iter().chain(&self.compute_times.backward);
-        let compute: f64 = rows.map(|&row| seconds(row) * (1.0 + self.jitter.amount)).sum();
+        // In f64: whole numbers could overflow.
+        let pass = |rows: &[Picos]| rows.iter().map(|&row| seconds(row)).sum::<f64>();
+        let compute = self.compute_times.iter().map(|times| pass(&times.forward) + pass(&times.backward));
+        let compute = compute.fold(0.0, f64::max) * (1.0 + self.jitter.amount);
         let late: f64 = self.late.iter().map(|&(_, late)| seconds(late)).sum();
         f64::from(self.iterations()) * (exchanges + compute) + late
     }

@@ -78,8 +78,10 @@ pub enum SimError {
         excess: Excess,
     },
     /// A trace that is not what [`trace`](crate::workload::trace) reads.
-    #[error("trace line {line}: {reason}")]
+    #[error("{file}, line {line}: {reason}")]
     BadTrace {
+        /// File, as [`trace::load`](crate::workload::trace::load) was told.
+        file: String,
         /// Line, from 1.
         line: usize,
         /// The fault.

@@ -84,7 +84,7 @@ impl LocalSteps {
         let exchanges: Vec<Exchange> =
             fragments.into_iter().map(|fragment| self.exchange(fragment)).collect::<Result<_, _>>()?;
         let (iteration, waited) = self.rounds(&exchanges);
-        let compute = seconds(self.scenario.compute_times.total());
+        let compute = seconds(self.scenario.compute());
         Ok(LocalRow {
             iteration_s: iteration,
             utilisation: if iteration > 0.0 { compute / iteration } else { 1.0 },
@@ -100,7 +100,7 @@ impl LocalSteps {
         let bytes: u64 = parameters.iter().map(|parameter| parameter.bits / 8).sum();
         let alone = |parameters, scenario: Scenario| {
             let model = Model { parameters, variables: Vec::new(), ..self.scenario.model.clone() };
-            let compute_times = ComputeTimes::of(&model.clone().timed(0.0, 0.0));
+            let compute_times = vec![ComputeTimes::of(&model.clone().timed(0.0, 0.0))];
             Scenario { model, compute_times, late: Vec::new(), ..scenario }.run()
         };
         let exchanged = alone(parameters, self.scenario.clone())?;
@@ -121,7 +121,7 @@ impl LocalSteps {
         /// Rounds before those that count, so that the first one's start has no effect.
         const WARM: u32 = 2;
         const COUNTED: u32 = 2;
-        let compute = self.scenario.compute_times.total();
+        let compute = self.scenario.compute();
         let (mut now, mut waited): (Picos, Picos) = (0, 0);
         let (mut began, mut waited_before) = (0, 0);
         // The exchange under way: when it ends, and the iteration that needs it.

@@ -202,7 +202,7 @@ impl Stack {
             step,
             iteration_s,
             uncoordinated_s: seconds(uncoordinated.iteration),
-            efficiency: of_iteration(scenario.compute_times.total()),
+            efficiency: of_iteration(scenario.compute()),
             communication: of_iteration(transmission(busiest, scenario.links.bandwidth)),
             sent_bytes: results.sent.iter().max().unwrap_or(&0) / 8,
             compressed: coded.sum(),

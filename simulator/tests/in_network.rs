@@ -54,7 +54,7 @@ fn an_aggregator_serves_one_parameter_after_the_other() {
     let csv = format!("name,values,forward_flops\na,{VALUES},0\nb,{VALUES},0\n");
     let two = Model::from_csv("two", csv.as_bytes()).unwrap();
     let mut scenario = scenario("ina", 4, AggregatorRate { rate: 50_000_000, cores: 1 });
-    (scenario.compute_times, scenario.model) = (ComputeTimes::of(&two), two);
+    (scenario.compute_times, scenario.model) = (vec![ComputeTimes::of(&two)], two);
     assert_eq!(time(&scenario), 160 * SECOND / 1000);
 }
 

@@ -30,7 +30,7 @@ fn the_figures_of_each_step_go_together() {
         for bandwidth in [1_000_000_000, 25_000_000_000] {
             let stack = stack(strategy, bandwidth);
             let rows = Step::ALL.map(|step| stack.row(step).unwrap());
-            let compute = seconds(stack.scenario.compute_times.total());
+            let compute = seconds(stack.scenario.compute());
             for row in &rows {
                 assert!(row.efficiency > 0.0 && row.efficiency <= 1.0, "{row:?}");
                 assert!(row.communication > 0.0 && row.communication <= 1.0, "{row:?}");

@@ -282,6 +282,59 @@ fn the_recorded_trace_simulates() {
     assert_eq!(run["model"], "cnn.trace");
 }
 
+/// On a network that takes no time, an iteration takes what the slowest rank computes.
+#[test]
+fn ranks_of_a_trace_have_their_own_times() {
+    let fast = file("../simulator/recorder/cnn.trace.jsonl");
+    let mut lines: Vec<Value> = std::fs::read_to_string(&fast)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let jsonl = |lines: &[Value]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+    let folder = std::env::temp_dir().join(format!("gradwire-traces-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let written = |name: &str, text: String| {
+        let path = folder.join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let mut slow = lines.clone();
+    for line in &mut slow {
+        line["time"] = (3.0 * line["time"].as_f64().unwrap()).into();
+        for end in ["source", "destination"] {
+            if line[end] == "worker0" {
+                line[end] = "worker1".into();
+            }
+        }
+    }
+    lines.extend_from_slice(&slow);
+    lines.sort_by(|a, b| a["time"].as_f64().unwrap().total_cmp(&b["time"].as_f64().unwrap()));
+    let (both, slow) = (written("both.jsonl", jsonl(&lines)), written("slow.jsonl", jsonl(&slow)));
+    for mechanism in ["ring", "ps"] {
+        let seconds = |traces: &[&str], ranks: &str| {
+            let mut args =
+                vec!["simulate", "--mechanism", mechanism, "--bandwidth", "100T", "--json", "--ranks", ranks];
+            args.extend(traces.iter().flat_map(|trace| ["--trace", trace]));
+            json(&args)["runs"][0]["iteration_s"].as_f64().unwrap()
+        };
+        let together = seconds(&[&both], "2");
+        assert_eq!(together, seconds(&[&fast, &slow], "2"), "{mechanism}");
+        assert_eq!(seconds(&[&fast], "2"), seconds(&[&fast, &fast], "2"), "{mechanism}");
+        let three = 3.0 * seconds(&[&fast], "1");
+        assert!(
+            together > 0.9 * three && together <= seconds(&[&slow], "2"),
+            "{mechanism}: {together} of {three}"
+        );
+        assert!(seconds(&[&both], "4") > together, "{mechanism}");
+    }
+    let error = gradwire(&["simulate", "--mechanism", "ring", "--ranks", "1", "--trace", &both])
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("the number of workers, fewer than have compute times"), "{error}");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
 #[test]
 fn published_prints_every_cell_and_the_claims_that_do_not_reproduce() {
     let report = json(&["simulate", "published", "--json"]);

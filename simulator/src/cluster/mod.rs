@@ -165,8 +165,9 @@ impl<'a> Cluster<'a> {
 
     /// Starts `worker`'s next row if it is idle and has what the row needs.
     pub(crate) fn compute(&mut self, worker: u32) {
-        let Scenario { compute_times, staleness, .. } = self.scenario;
-        let start = self.workers[worker as usize].start(compute_times, *staleness, self.left.len() as u32);
+        let compute_times = self.scenario.compute_times_of(worker);
+        let staleness = self.scenario.staleness;
+        let start = self.workers[worker as usize].start(compute_times, staleness, self.left.len() as u32);
         if let Some(span) = start {
             self.fabric.compute(worker, span);
         }

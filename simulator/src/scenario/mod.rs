@@ -24,8 +24,9 @@ use crate::workload::{ComputeTimes, Jitter, Model};
 pub struct Scenario {
     /// Sizes.
     pub model: Model,
-    /// Compute times; [`ComputeTimes::of`] the model, or from a trace.
-    pub compute_times: ComputeTimes,
+    /// Compute times: [`ComputeTimes::of`] the model, or of each worker of a trace. Workers have them in
+    /// turn, those beyond the last the first again.
+    pub compute_times: Vec<ComputeTimes>,
     /// Workers, from 1.
     pub workers: u32,
     /// The network.
@@ -84,7 +85,7 @@ impl Scenario {
     #[must_use]
     pub fn new(model: Model, mechanism: Mechanism) -> Self {
         Self {
-            compute_times: ComputeTimes::of(&model),
+            compute_times: vec![ComputeTimes::of(&model)],
             model,
             workers: 32,
             links: Links { bandwidth: 25_000_000_000, exceptions: Vec::new(), latency: 0, racks: None },
@@ -115,11 +116,24 @@ impl Scenario {
         }
     }
 
+    /// Time of the slowest worker's forward and backward pass.
+    #[must_use]
+    pub fn compute(&self) -> Picos {
+        self.compute_times.iter().map(ComputeTimes::total).max().unwrap_or(0)
+    }
+
+    /// Compute times of `worker`.
+    pub(crate) fn compute_times_of(&self, worker: u32) -> &ComputeTimes {
+        &self.compute_times[worker as usize % self.compute_times.len()]
+    }
+
     /// Whether one worker can stand for all.
     #[must_use]
     pub fn symmetric(&self) -> bool {
-        let alike =
-            self.links.exceptions.is_empty() && self.links.racks.is_none() && self.jitter.amount == 0.0;
+        let alike = self.links.exceptions.is_empty()
+            && self.links.racks.is_none()
+            && self.jitter.amount == 0.0
+            && self.compute_times.len() == 1;
         let symmetric =
             matches!(self.mechanism, Mechanism::Ring { messages: true, .. } | Mechanism::Butterfly);
         alike && symmetric && !self.full

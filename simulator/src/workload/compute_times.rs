@@ -54,6 +54,12 @@ impl ComputeTimes {
         Self { forward: faster(&self.forward), backward: faster(&self.backward) }
     }
 
+    /// Number of rows; a pass has as many times as the other.
+    pub(crate) fn rows(&self) -> usize {
+        debug_assert_eq!(self.forward.len(), self.backward.len());
+        self.forward.len()
+    }
+
     /// Time of a whole forward and backward pass.
     #[must_use]
     pub fn total(&self) -> Picos {

@@ -4,7 +4,7 @@ use gradwire::codec::bit_plane::Bound;
 use gradwire::codec::{Params, Split};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
-use gradwire_simulator::{ComputeTimes, Model, Packets, Parameter, trace};
+use gradwire_simulator::{ComputeTimes, Model, Packets, Parameter};
 use serde::Serialize;
 
 use super::Args;
@@ -12,7 +12,7 @@ use super::cluster::{Cluster, Times};
 use super::local::Local;
 use super::sizes::{coded, summed};
 use crate::check::{Shares, measure};
-use crate::cmd::args::model::{model, open, stem};
+use crate::cmd::args::model::{model, traced};
 use crate::error::Error;
 use crate::input::recordings::{self, Recording};
 use crate::report::ProgressBar;
@@ -198,7 +198,8 @@ pub fn advise(args: &Args) -> Result<Advice, Error> {
         Ok(At { at: rate, times })
     });
     let by_bandwidth = by_bandwidth.collect::<Result<Vec<At>, Error>>()?;
-    let by_ranks = with(&RANKS, cluster.ranks, u32::cmp).into_iter().map(|ranks| {
+    let enough = |ranks: &u32| *ranks as usize >= cluster.times.len();
+    let by_ranks = with(&RANKS, cluster.ranks, u32::cmp).into_iter().filter(enough).map(|ranks| {
         progress.step();
         let times = Cluster { ranks, ..cluster.clone() }.times(ratio, sums_of(ranks)?)?;
         Ok(At { at: f64::from(ranks), times })
@@ -296,9 +297,9 @@ fn codec_1(scale: i8, bound: Bound) -> Option<Profile> {
 }
 
 /// Sizes and times of the job.
-fn job(args: &Args, gradients: &[Recording]) -> Result<(Source, Model, ComputeTimes), Error> {
-    if let Some(path) = &args.cluster.trace {
-        let (model, times) = trace::load(open(path)?, &stem(path))?;
+fn job(args: &Args, gradients: &[Recording]) -> Result<(Source, Model, Vec<ComputeTimes>), Error> {
+    if !args.cluster.trace.is_empty() {
+        let (model, times) = traced(&args.cluster.trace)?;
         return Ok((Source::Trace, model, times));
     }
     let (source, model) = match &args.cluster.model {
@@ -306,7 +307,7 @@ fn job(args: &Args, gradients: &[Recording]) -> Result<(Source, Model, ComputeTi
         None => (Source::Gradients, of(gradients)),
     };
     let model = args.times.of(model);
-    let times = ComputeTimes::of(&model);
+    let times = vec![ComputeTimes::of(&model)];
     Ok((source, model, times))
 }
 

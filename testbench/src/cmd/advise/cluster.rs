@@ -14,7 +14,7 @@ pub struct Cluster {
     /// The model that is trained.
     pub model: Model,
     /// The time that its passes take.
-    pub times: ComputeTimes,
+    pub times: Vec<ComputeTimes>,
     /// Of every host, in bit/s.
     pub bandwidth: u64,
     /// In seconds.
@@ -57,7 +57,7 @@ impl Cluster {
             bits16_s: self.iteration(Some(Compression::TRUNCATION_16))?,
             in_nic_s: self.iteration(Some(Compression { place: CodecPlace::Nic, ratios }))?,
             on_host_s: self.iteration(Some(Compression { place: host, ratios }))?,
-            compute_s: seconds(self.times.total()),
+            compute_s: seconds(self.scenario(None).compute()),
         })
     }
 

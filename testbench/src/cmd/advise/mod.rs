@@ -73,9 +73,9 @@ pub struct ClusterArgs {
     /// file [default: the gradients are the model].
     #[arg(long, value_name = "MODEL", conflicts_with = "trace")]
     pub model: Option<String>,
-    /// Recorded trace of one rank, for sizes and times.
+    /// Recorded trace, for sizes and times; given several times, each rank's own.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["forward", "backward"])]
-    pub trace: Option<PathBuf>,
+    pub trace: Vec<PathBuf>,
     /// GB/s of values for which a rank's processor handles an exchange of local steps; the default
     /// is that of four ranks on two cores.
     #[arg(long, value_name = "GB/S", default_value_t = HANDLED / 1e9)]

@@ -1,10 +1,10 @@
 //! Models and their times, as options name them.
 
-use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use gradwire_simulator::Model;
+use gradwire_simulator::{ComputeTimes, Model, trace};
 
+use super::codec::open;
 use super::quantity::time;
 use crate::error::Error;
 
@@ -40,10 +40,16 @@ pub(in crate::cmd) fn model(name: &str) -> Result<Model, Error> {
     Ok(Model::from_csv(&stem(path), open(path)?)?)
 }
 
-pub(in crate::cmd) fn stem(path: &Path) -> String {
-    path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned())
+/// The model of recorded workers, and the compute times of each; named after the first file.
+///
+/// # Errors
+/// There is no file; a file cannot be read; workers train different models.
+pub(in crate::cmd) fn traced(paths: &[PathBuf]) -> Result<(Model, Vec<ComputeTimes>), Error> {
+    let files = paths.iter().map(|path| Ok((path.display().to_string(), open(path)?)));
+    let files = files.collect::<Result<Vec<_>, Error>>()?;
+    Ok(trace::load(files, &paths.first().map_or_else(String::new, |path| stem(path)))?)
 }
 
-pub(in crate::cmd) fn open(path: &Path) -> Result<File, Error> {
-    File::open(path).map_err(|source| Error::io(path.display().to_string(), "read", source))
+fn stem(path: &Path) -> String {
+    path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned())
 }

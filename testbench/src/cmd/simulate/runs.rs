@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use gradwire_simulator::{
     AggregatorRate, Assignment, Compression, ComputeTimes, Excess, Jitter, Links, MOST_VALUES, Mechanism,
-    Model, Packets, Racks, Scenario, SimError, Wire, picos, seconds, trace,
+    Model, Packets, Racks, Scenario, SimError, Wire, picos, seconds,
 };
 use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::bench::costs;
-use crate::cmd::args::model::{TimesArgs, model, open, stem};
+use crate::cmd::args::model::{TimesArgs, model, traced};
 use crate::cmd::args::quantity::{pair, plain, rate, scaled, time};
 use crate::error::Error;
 use crate::input::recordings;
@@ -109,9 +109,10 @@ pub struct Runs {
     /// Backward times with which the published Table 8 fits, not those of Table 3.
     #[arg(long, help_heading = "Compute and model")]
     pub calibrated: bool,
-    /// A recorded trace of one rank, for sizes and compute times; replaces --model.
+    /// A recorded trace, for sizes and compute times; replaces --model. Of several ranks in one file,
+    /// or if it is given several times, each has its own times; more ranks have the same ones in turn.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "forward", "backward", "calibrated"], help_heading = "Compute and model")]
-    pub trace: Option<PathBuf>,
+    pub trace: Vec<PathBuf>,
     /// Simulate every worker, even if one can stand for all.
     #[arg(long, help_heading = "Output")]
     pub full: bool,
@@ -232,7 +233,7 @@ impl Runs {
                 self.racks.is_some(),
                 self.racks.map_or_else(String::new, |(n, f)| format!("racks of {n}, {f}:1")),
             ),
-            ("trace", self.trace.is_some(), "traced".into()),
+            ("trace", !self.trace.is_empty(), "traced".into()),
             ("calibrated", self.calibrated, "calibrated".into()),
         ];
         let fixed = all.into_iter().filter(|(name, fixed, _)| *fixed && swept != Some(*name));
@@ -245,13 +246,13 @@ impl Runs {
         baselines.into_iter().map(Ok).chain(given).collect()
     }
 
-    /// Models with sizes and compute times, and the compute times of a trace.
-    fn models(&self) -> Result<Vec<(Model, Option<ComputeTimes>)>, Error> {
-        if let Some(path) = &self.trace {
-            let (model, times) = trace::load(open(path)?, &stem(path))?;
-            return Ok(vec![(model, Some(times))]);
+    /// Models, and the compute times of each worker of a trace; without one, none.
+    fn models(&self) -> Result<Vec<(Model, Vec<ComputeTimes>)>, Error> {
+        if !self.trace.is_empty() {
+            let (model, times) = traced(&self.trace)?;
+            return Ok(vec![(model, times)]);
         }
-        self.model.iter().map(|name| Ok((self.model(name)?, None))).collect()
+        self.model.iter().map(|name| Ok((self.model(name)?, Vec::new()))).collect()
     }
 
     fn model(&self, name: &str) -> Result<Model, Error> {
@@ -262,7 +263,7 @@ impl Runs {
 
     fn scenario(
         &self,
-        (model, times): &(Model, Option<ComputeTimes>),
+        (model, times): &(Model, Vec<ComputeTimes>),
         mechanism: Mechanism,
     ) -> Result<Scenario, Error> {
         if !(self.compute.is_finite() && self.compute > 0.0) {
@@ -281,10 +282,13 @@ impl Runs {
             let (forward, backward) = (model.forward / self.compute, model.backward / self.compute);
             model.timed(forward, backward)
         };
-        let compute_times = match times {
-            Some(times) if self.layers == 0 => times.faster(self.compute),
-            Some(_) => return Err(Error::Usage("layers cannot be added to a trace".into())),
-            None => ComputeTimes::of(&model),
+        if !times.is_empty() && self.layers > 0 {
+            return Err(Error::Usage("layers cannot be added to a trace".into()));
+        }
+        let compute_times = if times.is_empty() {
+            vec![ComputeTimes::of(&model)]
+        } else {
+            times.iter().map(|times| times.faster(self.compute)).collect()
         };
         Ok(Scenario {
             compute_times,
