@@ -24,8 +24,8 @@ use crate::workload::{ComputeTimes, Jitter, Model};
 pub struct Scenario {
     /// Sizes.
     pub model: Model,
-    /// Compute times: [`ComputeTimes::of`] the model, or of each worker of a trace. Workers have them in
-    /// turn, those beyond the last the first again.
+    /// Compute times: [`ComputeTimes::of`] the model, or of each worker of a trace. Workers have
+    /// them in turn, those beyond the last the first again.
     pub compute_times: Vec<ComputeTimes>,
     /// Workers, from 1.
     pub workers: u32,

@@ -7,8 +7,8 @@
 //! Times are seconds from any origin. A line to a worker says that its forward pass needs the
 //! parameter now, a line from a worker that the gradient is there: the events that a parameter
 //! server sees. A new iteration begins with the first line to the worker after its gradients.
-//! Workers have names, and clocks and iterations of their own; only durations count. They are in one
-//! file, or in a file each. `recorder/record.py` writes one worker's.
+//! Workers have names, and clocks and iterations of their own; only durations count. They are in
+//! one file, or in a file each. `recorder/record.py` writes one worker's.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read};
@@ -48,8 +48,8 @@ struct Worker {
     gradients: Vec<(usize, Record)>,
 }
 
-/// Reads traces, each with the name of its file. Each worker's last iteration gives the sizes, and the
-/// time of each of its rows. Workers come in the order of the files, and of their first lines.
+/// Reads traces, each with the name of its file. Each worker's last iteration gives the sizes, and
+/// the time of each of its rows. Workers come in the order of the files, and of their first lines.
 ///
 /// # Errors
 /// A line is not a record, or the last iteration of a worker has no gradient, one without its
@@ -230,7 +230,7 @@ mod tests {
         );
     }
 
-    /// Lines of two workers may stand in any order; their clocks have nothing to do with each other.
+    /// Lines of two workers may stand in any order; their clocks have nothing in common.
     #[test]
     fn each_worker_has_its_own_times() {
         let one = [line_of("w0", 1.0, "a", true), line_of("w0", 2.0, "a", false)];

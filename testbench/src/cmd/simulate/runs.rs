@@ -109,8 +109,9 @@ pub struct Runs {
     /// Backward times with which the published Table 8 fits, not those of Table 3.
     #[arg(long, help_heading = "Compute and model")]
     pub calibrated: bool,
-    /// A recorded trace, for sizes and compute times; replaces --model. Of several ranks in one file,
-    /// or if it is given several times, each has its own times; more ranks have the same ones in turn.
+    /// A recorded trace, for sizes and compute times; replaces --model. Of several ranks in one
+    /// file, or if it is given several times, each has its own times; more ranks have the same ones
+    /// in turn.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "forward", "backward", "calibrated"], help_heading = "Compute and model")]
     pub trace: Vec<PathBuf>,
     /// Simulate every worker, even if one can stand for all.
