@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -453,18 +454,18 @@ class Survivors(unittest.TestCase):
 class Example(unittest.TestCase):
     """examples/local_steps.py, as docs/local-steps.md starts it."""
 
-    def ran(self, folder, ranks, change=str):
+    def start(self, folder, options, change, **environment):
+        """Starts `torchrun` of the script with a change."""
         source = (EXAMPLES / "local_steps.py").read_text()
         script = pathlib.Path(folder, "local_steps.py")
         script.write_text(change(source))
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max_restarts", "1", "--nproc_per_node", str(ranks)]
+        command = [sys.executable, "-m", "torch.distributed.run", *options, str(script), "--folder", os.path.join(folder, "checkpoints")]
         path = f"{EXAMPLES}:{os.environ.get('PYTHONPATH', '')}"
         # Else, ranks that torchrun starts anew may get the addresses of those before.
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-        arguments = [str(script), "--folder", os.path.join(folder, "checkpoints")]
-        done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=PATIENCE_S, env=environment)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done.stdout
+        own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": path, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", **environment}
+        torchrun = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **own})
+        self.addCleanup(torchrun.kill)
+        return torchrun
 
     def test_ranks_are_started_anew(self):
         def deadly(source):
@@ -477,13 +478,47 @@ class Example(unittest.TestCase):
             return new
 
         with tempfile.TemporaryDirectory() as folder:
-            out = self.ran(folder, 2, deadly)
+            torchrun = self.start(folder, ["--standalone", "--max_restarts", "1", "--nproc_per_node", "2"], deadly)
+            out, err = torchrun.communicate(timeout=PATIENCE_S)
+            self.assertEqual(torchrun.returncode, 0, err)
             self.assertIn("rank 1 of 2 goes on behind iteration 192, which 2 ranks saved", out)
             self.assertGreater(float(re.search(r"accuracy ([0-9.]+)%", out)[1]), 85)
-            # The same script on another day, and another number of hosts.
-            out = self.ran(folder, 3, lambda source: source.replace("default=384", "default=400"))
-            self.assertIn("rank 2 of 3 goes on behind iteration 384, which 2 ranks saved", out)
-            self.assertRegex(out, "gradwire bounded:4, local steps: rank 0 of 3, 400 iterations in rounds of 16")
+
+    def test_hosts_come_and_go(self):
+        """Two hosts wait in iteration 250 for a third, which is gone without a word in iteration 330."""
+
+        def changed(source):
+            new = source.replace(
+                "        optimizer.zero_grad()\n",
+                "        while (ranks, iteration) == (2, 250):\n            time.sleep(0.1)\n"
+                "        if (ranks, iteration) == (3, 330) and 'LEAVES' in os.environ:\n"
+                "            os.kill(os.getppid(), signal.SIGKILL)\n            os._exit(1)\n"
+                "        optimizer.zero_grad()\n",
+            ).replace("import os\n", "import os\nimport signal\nimport time\n")
+            self.assertEqual(new.count("os._exit") + new.count("import signal"), 2)
+            return new
+
+        with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as free:
+            endpoint = f"127.0.0.1:{free.getsockname()[1]}"
+            free.close()
+            meeting = f"--rdzv_backend c10d --rdzv_endpoint {endpoint} --rdzv_id job --rdzv_conf last_call_timeout=2 --local_addr 127.0.0.1"
+            options = f"--nnodes 2:4 --nproc_per_node 1 --max_restarts 9 --monitor_interval 1 {meeting}".split()
+            # The first one has the store where hosts meet.
+            first = self.start(folder, options, changed)
+            second = self.start(folder, options, changed)
+            whole, end = pathlib.Path(folder, "checkpoints", "00000192-whole"), time.monotonic() + PATIENCE_S
+            while not whole.exists() and time.monotonic() < end:
+                time.sleep(0.1)
+            third = self.start(folder, options, changed, LEAVES="1")
+            said = [each.communicate(timeout=PATIENCE_S) for each in (first, second, third)]
+            self.assertEqual([first.returncode, second.returncode, third.returncode], [0, 0, -signal.SIGKILL], said)
+            out = "".join(out for out, _ in said)
+            for rank in range(3):
+                self.assertIn(f"rank {rank} of 3 goes on behind iteration 192, which 2 ranks saved", out)
+            for rank in range(2):
+                self.assertIn(f"rank {rank} of 2 goes on behind iteration 288, which 3 ranks saved", out)
+            self.assertGreater(float(re.search(r"accuracy ([0-9.]+)%", out)[1]), 85)
+            self.assertRegex(out, "gradwire bounded:4, local steps: rank 0 of 2, 384 iterations in rounds of 16")
 
 
 class Document(unittest.TestCase):
