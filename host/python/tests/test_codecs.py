@@ -4,7 +4,7 @@ import pathlib
 import unittest
 
 import torch
-from gradwire.device import codecs
+from gradwire.codec import named
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "codecs/tests/golden"
 NAMES = ["q8:256", "q8:1024", "q4:256", "q4:64", "3lc:1:320", "3lc:1:1024", "3lc:1.75:64"]
@@ -55,7 +55,7 @@ class Codecs(unittest.TestCase):
             block = -(-n // 320) * 320 if whole else int(arguments[-1])
             if block % 2:
                 continue
-            codec = codecs.codec(f"{kind}:{arguments[0]}:{block}" if kind == "3lc" else f"{kind}:{block}")
+            codec = named(f"{kind}:{arguments[0]}:{block}" if kind == "3lc" else f"{kind}:{block}")
             padded = -(-n // codec.unit) * codec.unit
             scales = -(-n // block)
             residual = torch.zeros(padded)
@@ -90,7 +90,7 @@ class Codecs(unittest.TestCase):
     def test_values_come_back_within_the_scale(self):
         generator = torch.Generator().manual_seed(5)
         for name in NAMES:
-            codec = codecs.codec(name)
+            codec = named(name)
             n = 3 * codec.unit
             values = torch.randn(4, n, generator=generator) * torch.logspace(-30, 30, n)
             values[1, 0], values[2, -1], values[3] = float("inf"), float("nan"), 0.0
@@ -117,9 +117,9 @@ class Codecs(unittest.TestCase):
             ("3lc:1:0", "values that share a scale"),
         ):
             with self.assertRaisesRegex(ValueError, f"{name}.*{text}"):
-                codecs.codec(name)
+                named(name)
         for name in ("q9", "bounded:6", "low-rank:4", "3lc:1", "q8:1:2"):
-            self.assertIsNone(codecs.codec(name), name)
+            self.assertIsNone(named(name), name)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gradwire._report import Report
     from gradwire._served import ServedOptimizer
     from gradwire._state import State
+    from gradwire.codec import register
     from gradwire.device.fsdp import CodedReduceScatter, ShardedState
     from gradwire.local.steps import LocalReport, LocalSteps
 
@@ -37,6 +38,7 @@ __all__ = [
     "__version__",
     "attach",
     "hook",
+    "register",
 ]
 
 
@@ -44,7 +46,7 @@ def __getattr__(name: str) -> Any:
     """Loads names that need torch when they are first used: a server's host has no torch."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from gradwire import _attach, _hook, _link, _report, _served, _state
+    from gradwire import _attach, _hook, _link, _report, _served, _state, codec
     from gradwire.device import fsdp
     from gradwire.local import steps
 
@@ -59,6 +61,7 @@ def __getattr__(name: str) -> Any:
         "State": _state,
         "attach": _attach,
         "hook": _hook,
+        "register": codec,
     }
     found = globals()[name] = getattr(where[name], name)
     return found

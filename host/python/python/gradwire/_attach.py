@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from gradwire._hook import hook
 from gradwire._native import Error, Plan
 from gradwire._state import State
+from gradwire.codec import named
 from gradwire.device.codecs import ScaledIntegers
 from gradwire.device.fsdp import CodedReduceScatter, ShardedState, sharded_modules
 from gradwire.device.over_group import check
@@ -96,11 +97,24 @@ def _attach_ddp(
                 raise Error(f"gradients of {parameter.dtype} on the CPU: plan='{PREFIX}{plan}' takes them over the process group")
         except Error as error:
             raise Error(f"parameter {name}: {error}") from None
+        _check_plan(plan, over_group or parameter.device.type != "cpu")
     whole = model.process_group
     inner = None if group is None else _inner_ranks(group, whole)
     state = State(None, plan, group=group or whole, model=model, scaler=scaler, exact_iterations=exact_iterations, inner=inner)
     model.register_comm_hook(state, hook)
     return state
+
+
+def _check_plan(plan: str | Plan, over_group: bool) -> None:
+    """Raises ValueError if a process group has no such plan, or if links have none whose codec a process group has."""
+    text = str(plan).removeprefix(PREFIX)
+    if over_group and text != "auto":
+        group_plan(text)
+    elif isinstance(plan, str) and named(text) is not None:
+        try:
+            Plan(text)
+        except ValueError as error:
+            raise ValueError(f"{error}; over the process group there is one: give '{PREFIX}{text}'") from None
 
 
 def _inner_ranks(group: dist.ProcessGroup, whole: dist.ProcessGroup) -> list[int] | None:

@@ -6,7 +6,8 @@ import re
 
 import torch
 import triton
-from gradwire.device import codecs, kernels
+from gradwire.codec import named
+from gradwire.device import kernels
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -42,7 +43,7 @@ def compiled(kernel, constants, target, **options):
 def main():
     kernels.DEVICES = ("cpu",)
     for name in NAMES:
-        found = kernels.kernels(codecs.codec(name), torch.empty(0))
+        found = kernels.kernels(named(name), torch.empty(0))
         for step, (kernel, more) in VARIANTS.items():
             for gpu, target in TARGETS.items():
                 for options in (kernels.OPTIONS, {"enable_fp_fusion": True}):

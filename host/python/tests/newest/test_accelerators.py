@@ -17,7 +17,9 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 SIZES = ((900, 640), (640,), (70_000,), (33, 40))
-PLANS = ("q8", "q4:64", "3lc:1:1024", "low-rank:8", "f32", "bf16")
+OURS = ("q8", "q4:64", "3lc:1:1024", "low-rank:8", "f32", "bf16")
+COMPLL = ("onebit", "onebit:1024", "tbq:0.1", "terngrad", "terngrad:4:256", "dgc:1", "graddrop:99", "adacomp")
+PLANS = OURS + COMPLL
 
 
 class NothingWaits(unittest.TestCase):

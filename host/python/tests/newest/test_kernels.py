@@ -16,6 +16,7 @@ from unittest import mock
 os.environ["TRITON_INTERPRET"] = "1"
 
 import torch
+from gradwire.codec import named
 from gradwire.device import bucket, codecs, exchange, kernels
 from gradwire.device.bucket import Bucket, Layout
 from gradwire.device.exchange import Group
@@ -95,7 +96,7 @@ class Interpreted(Case):
         seen = collections.Counter()
         for case in cases + [(name, torch.float32, torch.float32) for name in OTHERS]:
             name, dtype, held = case
-            codec = codecs.codec(name)
+            codec = named(name)
             gradient = values_for(codec, 1).to(dtype)
             n = len(gradient)
             residual = values_for(codec, 2).to(held)
@@ -128,7 +129,7 @@ class Interpreted(Case):
     def test_sums_of_ranks_are_the_torch_operations(self):
         for case in [*itertools.product(NAMES, (1, 2, 3), DTYPES[:2]), *((name, 3, torch.float32) for name in OTHERS)]:
             name, ranks, held = case
-            codec = codecs.codec(name)
+            codec = named(name)
             values = [values_for(codec, seed) for seed in range(ranks)]
             part = -(-len(values[0]) // codec.unit) * codec.unit
             received = torch.cat([codec.encode(torch.nn.functional.pad(each, (0, part - len(each))).view(1, -1)) for each in values])
@@ -146,7 +147,7 @@ class Interpreted(Case):
 
     def test_decoders_are_the_torch_operations(self):
         for name, dtype in [*itertools.product(NAMES, DTYPES), *((name, torch.float32) for name in OTHERS)]:
-            codec = codecs.codec(name)
+            codec = named(name)
             given = values_for(codec, 3)
             n = len(given)
             part = -(-n // (2 * codec.unit)) * codec.unit
@@ -161,7 +162,7 @@ class Interpreted(Case):
     def test_every_byte_decodes_as_in_torch(self):
         """Also those that no encoder writes."""
         for name in ("q8:256", "q4:512"):
-            codec = codecs.codec(name)
+            codec = named(name)
             message = torch.cat((torch.tensor([0.37]).view(torch.uint8), torch.arange(256, dtype=torch.uint8))).view(1, -1)
             values = torch.zeros(codec.unit)
             kernels.kernels(codec, values).decode(message, codec.unit, values)
@@ -184,7 +185,7 @@ class Interpreted(Case):
 
         real, ranks, said = interpreter._interpreter, 8, []
         for name in ("q8:256", "q4:256", "3lc:1:320"):
-            codec = codecs.codec(name)
+            codec = named(name)
             part = 4 * codec.unit
             values, residual, owned = (torch.zeros(n, dtype=torch.bfloat16) for n in (ranks * part, ranks * part, part))
             found, counting = kernels.kernels(codec, values), Counting()
@@ -305,13 +306,13 @@ class Buckets(unittest.TestCase):
             self.assertEqual(said, [0, 0, 3])
         values = torch.zeros(10)
         for name in ("q8:2", "q8:8196", "q4:4", "q4:16388", "3lc:1:32", "3lc:1:100", "3lc:1:4096"):
-            self.assertIsNone(kernels.kernels(codecs.codec(name), values), name)
-        codec = codecs.codec("q8:256")
+            self.assertIsNone(kernels.kernels(named(name), values), name)
+        codec = named("q8:256")
         for other in (values.double(), values[::2], torch.empty(1 << 29, device="meta")):
             with mock.patch.object(kernels, "DEVICES", ("cpu", "meta")):
                 self.assertIsNone(kernels.kernels(codec, other))
         for name in ("q8:8192", "q4:16384", "3lc:1:2048"):
-            self.assertIsNotNone(kernels.kernels(codecs.codec(name), values), name)
+            self.assertIsNotNone(kernels.kernels(named(name), values), name)
 
 
 WITHOUT = """
@@ -320,7 +321,8 @@ sys.modules["triton"] = None
 import torch, torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
 import gradwire
-from gradwire.device import codecs, exchange
+from gradwire.codec import named
+from gradwire.device import exchange
 from gradwire.device.bucket import Bucket, Layout
 from gradwire.device.plan import group_plan
 try:
@@ -330,7 +332,7 @@ except ImportError:
 else:
     raise AssertionError("there is a Triton")
 with FakeTensorMode():
-    assert exchange.kernels(codecs.codec("q8"), torch.empty(9, device="cuda")) is None
+    assert exchange.kernels(named("q8"), torch.empty(9, device="cuda")) is None
 with tempfile.TemporaryDirectory() as folder:
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
     values = torch.linspace(-1, 1, 3000)
@@ -349,7 +351,7 @@ class Choice(unittest.TestCase):
         self.assertEqual(done.stdout, "worked\n")
 
     def test_a_variable_turns_kernels_on(self):
-        codec = codecs.codec("q8")
+        codec = named("q8")
         with FakeTensorMode(), mock.patch.object(kernels, "DEVICES", ("cuda",)):
             values = torch.empty(9, device="cuda", dtype=torch.bfloat16)
             self.assertIsNone(exchange.kernels(codec, values))
@@ -360,8 +362,8 @@ class Choice(unittest.TestCase):
 
     def test_the_cpu_does_not_import_triton(self):
         script = (
-            "import sys, torch, gradwire; from gradwire.device import codecs, exchange; before = set(sys.modules); "
-            "assert exchange.kernels(codecs.codec('q8'), torch.empty(9)) is None; assert set(sys.modules) == before"
+            "import sys, torch, gradwire; from gradwire.codec import named; from gradwire.device import exchange; codec = named('q8'); "
+            "before = set(sys.modules); assert exchange.kernels(codec, torch.empty(9)) is None; assert set(sys.modules) == before"
         )
         subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, "GRADWIRE_KERNELS": "1"})
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from gradwire.codec import Codec
 from gradwire.device import low_rank
-from gradwire.device.codecs import Codec
 from gradwire.device.exchange import Group, kernels
 from gradwire.device.plan import GroupPlan
 
@@ -100,7 +100,7 @@ class Bucket:
         total = gradient + torch.where(used, residual, 0.0)
         owned, factors = None, None
         if plan.coded:
-            mean, lost, owned, factors = self._coded(group, plan, total, scale)
+            mean, lost, owned, factors = self._coded(group, plan, total, gradient, scale)
             values.copy_(mean)
         else:
             values.copy_(total)
@@ -141,7 +141,7 @@ class Bucket:
         return mean
 
     def _coded(
-        self, group: Group, plan: GroupPlan, total: torch.Tensor, scale: torch.Tensor
+        self, group: Group, plan: GroupPlan, total: torch.Tensor, gradient: torch.Tensor, scale: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, list[torch.Tensor] | None]:
         """Returns the mean of all ranks' `total`, what this rank lost, in units of the scaled loss, and what follows `owned` and `factors`."""
         exact = None
@@ -162,7 +162,9 @@ class Bucket:
                 used = self._used(part, self._owned_lens)
                 return torch.where(used, before * scale, 0.0)
 
-            coded = group.mean(total, plan.codec, feedback)
+            if self.exact is not None and plan.codec.wants_gradient:
+                gradient = gradient.index_fill(0, self.exact, 0.0)
+            coded = group.mean(total, plan.codec, feedback, gradient)
             lost_of_owned = coded.lost_of_owned / scale
             mean, lost, owned = coded.values, coded.lost, torch.where(used, lost_of_owned, before + lost_of_owned)
         else:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
-from gradwire.device.codecs import Codec, divided
+from gradwire.codec import Codec, divided
 
 if TYPE_CHECKING:
     from gradwire.device.kernels import Kernels
@@ -82,21 +82,32 @@ class Group:
         part = self.part(n, unit)
         return slice(min(self.rank * part, n), min((self.rank + 1) * part, n))
 
-    def mean(self, values: torch.Tensor, codec: Codec, feedback: Callable[[torch.Tensor], torch.Tensor] | None = None) -> Mean:
+    def mean(
+        self,
+        values: torch.Tensor,
+        codec: Codec,
+        feedback: Callable[[torch.Tensor], torch.Tensor] | None = None,
+        gradient: torch.Tensor | None = None,
+    ) -> Mean:
         """Returns the mean of all ranks' `values`, f32 `[n]`, by messages of the codec both ways.
 
         `feedback` returns what is added to the mean of this rank's part, which it is given: both are f32 `[part]`.
+        `gradient` is `values` without the residual, f32 `[n]`, for a codec that wants it.
         """
         n, part = len(values), self.part(len(values), codec.unit)
-        padded = torch.nn.functional.pad(values, (0, self.ranks * part - n)).view(self.ranks, part)
-        messages = codec.encode(padded)
-        lost = _finite(padded - codec.decode(messages, part)).view(-1)[:n]
-        total = divided(self._sum_of_part(messages, codec, part), self.ranks)
+
+        def padded(flat: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.pad(flat, (0, self.ranks * part - n)).view(self.ranks, part)
+
+        rows = padded(values)
+        messages = codec.encode_with(rows, padded(gradient)) if codec.wants_gradient and gradient is not None else codec.encode(rows)
+        lost = _lost(rows, messages, codec).view(-1)[:n]
+        mean = total = divided(self._sum_of_part(messages, codec, part), self.ranks)
         if feedback is not None:
-            total += feedback(total[0])
-        message = codec.encode(total)
+            total = mean + feedback(mean[0])
+        message = codec.encode_with(total, mean)
         gathered = self._to_all(message)
-        return Mean(codec.decode(gathered, part).view(-1)[:n], lost, _finite(total - codec.decode(message, part)).view(-1))
+        return Mean(codec.decode(gathered, part).view(-1)[:n], lost, _lost(total, message, codec).view(-1))
 
     def mean_by_kernels(
         self,
@@ -188,6 +199,11 @@ def checksum(values: torch.Tensor) -> torch.Tensor:
     """Returns the sum of the values' bits, of f32 values: replicas that have the same values have the same sum."""
     # A NaN may have any bits.
     return torch.where(values.isnan(), 0.0, values).view(torch.int32).sum(dtype=torch.int64)
+
+
+def _lost(values: torch.Tensor, messages: torch.Tensor, codec: Codec) -> torch.Tensor:
+    """Returns what the messages do not say of values `[rows, n]`; zeros if the codec does without."""
+    return _finite(values - codec.decode(messages, values.shape[1])) if codec.feeds_back else torch.zeros_like(values)
 
 
 def _finite(values: torch.Tensor) -> torch.Tensor:

@@ -11,8 +11,8 @@ import torch.distributed as dist
 from gradwire._names import Names
 from gradwire._native import Error
 from gradwire._report import Report
+from gradwire.codec import Codec
 from gradwire.device.bucket import SMALL, Bucket, Layout
-from gradwire.device.codecs import Codec
 from gradwire.device.exchange import Group
 from gradwire.device.over_group import OverGroup, check
 from gradwire.device.plan import PREFIX, group_plan
@@ -38,7 +38,7 @@ class ShardedState:
         check_shards(modules, group)
         text = plan.removeprefix(PREFIX)
         if text == "auto" or group_plan(text).rank is not None:
-            raise Error(f"plan {plan!r} of an FSDP model: a shard is no matrix, so use q8, q4, 3lc or bf16")
+            raise Error(f"plan {plan!r} of an FSDP model: a shard is no matrix, so use q8, q4, another codec or bf16")
         device = next(iter(modules.values())).parameters().__next__().device
         names = Names(None)
         self._over = OverGroup(text, group, names, device, exact_iterations=exact_iterations, inline=True)

@@ -21,7 +21,8 @@ import torch
 import triton
 import triton.language as tl
 
-from gradwire.device.codecs import GROUP, LARGEST_SCALES, Codec, ScaledIntegers, ThreeValues
+from gradwire.codec import Codec
+from gradwire.device.codecs import GROUP, LARGEST_SCALES, ScaledIntegers, ThreeValues
 from gradwire.device.codecs import SMALLEST_PEAK as _SMALLEST_PEAK
 
 DEVICES = ("cuda",)

@@ -16,6 +16,7 @@ from gradwire._names import Names
 from gradwire._native import Error, __version__
 from gradwire._report import Report
 from gradwire._residuals import COMPARE_EVERY, Place
+from gradwire.codec import identity
 from gradwire.device.bucket import Bucket, Layout, shared
 from gradwire.device.exchange import Group, checksum
 from gradwire.device.lane import Inline, StreamLane, ThreadLane, later
@@ -60,7 +61,7 @@ class OverGroup:
         self._undecided = plan == "auto"
         self.plan = group_plan("f32" if self._undecided else plan)
         self._exact = self.plan.exact_iterations if exact_iterations is None else exact_iterations
-        self._agree((__version__, plan, self._exact, scaler is not None), group)
+        self._agree((__version__, identity(plan), self._exact, scaler is not None), group)
         self._device, self._names, self._scaler, self._may_be_unused = device, names, scaler, may_be_unused
         self.path = str(dist.get_backend(group))
         if inner is not None:

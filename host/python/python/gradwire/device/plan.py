@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
+from gradwire.codec import Codec, named, usages
 from gradwire.device import low_rank
-from gradwire.device.codecs import Codec, codec
 
 PREFIX = "group:"
 """Before a plan: over the process group, also for buckets on the CPU."""
-SERVED = "f32, bf16, q8[:BLOCK], q4[:BLOCK], 3lc:S:BLOCK, low-rank:R and auto"
 EXACT_ITERATIONS = 2
 """Iterations without a codec at the start: DDP makes its buckets anew after the first."""
 LOW_RANK_EXACT_ITERATIONS = 10
@@ -46,9 +45,10 @@ def group_plan(text: str) -> GroupPlan:
         return GroupPlan(text, bf16=text == "bf16")
     if kind == "low-rank" and argument.isdecimal() and 1 <= int(argument) <= low_rank.MAX_RANK:
         return GroupPlan(text, rank=int(argument))
-    found = codec(text)
+    found = named(text)
     if found is None:
         raise ValueError(
-            f"plan {text!r}: over a process group, which is the way of buckets on an accelerator, there are {SERVED}; others take buckets on the CPU"
+            f"plan {text!r}: over a process group, which is the way of buckets on an accelerator, there are f32, bf16, {', '.join(usages())}, "
+            "low-rank:R and auto; others take buckets on the CPU. A codec of your own is registered before (docs/codecs.md)"
         )
     return GroupPlan(found.name, found)

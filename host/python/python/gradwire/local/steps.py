@@ -17,7 +17,9 @@ from gradwire._link import Link, group_of
 from gradwire._names import Names
 from gradwire._native import Error, Plan, __version__
 from gradwire._residuals import Place
+from gradwire.codec import identity
 from gradwire.device.fsdp import check_shards, sharded_modules
+from gradwire.device.plan import PREFIX
 from gradwire.local.exchange import Exchange, opened
 from gradwire.local.fragment import Outer, divided, flat, put
 from gradwire.local.rounds import Act, Rounds, settle
@@ -140,7 +142,7 @@ class LocalSteps:
         # Of "auto", until it has chosen: the shortest that it may choose.
         self._least = _power_of_two(fragments * max(delay, 1))
         self.every = max(self._least, 4) if isinstance(every, str) else every
-        self._said = (__version__, str(plan), str(every), warmup, delay, fragments, getattr(outer, "__qualname__", str(outer)))
+        self._said = (__version__, _compared(plan), str(every), warmup, delay, fragments, getattr(outer, "__qualname__", str(outer)))
         self._warmup, self._delay = warmup, delay
         names = Names(model)
         named = [(names.name(each), each) for each in model.parameters() if each.requires_grad]
@@ -491,6 +493,12 @@ def chosen(step_s: float, exchange_s: float, least: int) -> int:
     while every < MOST and exchange_s > WORTH * (every * step_s + exchange_s):
         every *= 2
     return every
+
+
+def _compared(plan: str | Plan) -> str:
+    """Returns what ranks compare of a plan."""
+    text = str(plan)
+    return PREFIX + identity(text.removeprefix(PREFIX)) if text.startswith(PREFIX) else text
 
 
 def _power_of_two(at_least: int) -> int:
