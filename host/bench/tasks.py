@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib.util
 import pathlib
 import re
 import subprocess
@@ -25,6 +26,17 @@ LOCAL = re.compile(r"(?P<by>local|torch-local):(?P<every>\d+)(\+(?P<delay>\d+))?
 """Local steps, for one: iterations of a round, those of its delay, and fragments; `torch-local` is PyTorch's PeriodicModelAverager."""
 
 Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+def load(file: str) -> None:
+    """Imports a file, whose codecs register themselves."""
+    name = pathlib.Path(file).stem
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise SystemExit(f"--codec-module {file}: expected a file of Python")
+    # Where `inspect` looks for the source of its classes, which ranks compare.
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
 
 
 def round_of(exchange: str) -> int:

@@ -29,7 +29,7 @@ import time
 from typing import Any
 
 from network import Network
-from tasks import ONE, TASKS, round_of
+from tasks import LOCAL, ONE, TASKS, load, round_of
 
 HERE = pathlib.Path(__file__).resolve().parent
 THEIRS = ("ddp", "fp16", "fp16/one", "bf16", "bf16/one", "powersgd:1", "powersgd:4", "powersgd:16")
@@ -49,6 +49,8 @@ OTHERS = (
     "graddrop:99",
 )  # fmt: skip
 """The codecs that OURS leaves out: other people's, as they are published, and 3LC's wide steps."""
+COMPLL = ("group:onebit:1024", "group:tbq:0.001", "group:terngrad:4:1024", "group:dgc:1", "group:graddrop:99", "group:adacomp:500:4")
+"""CompLL's codecs and AdaComp, as classes of Python."""
 PIPE_SGD = tuple(exchange.format(codec) for exchange in ("aggregator:{}", "{}", "{}/one", "{}+2", "{}+3") for codec in ("f32", "trunc:16", "q8"))
 """For Pipe-SGD's comparison: PS-Sync, D-Sync by buckets and in sequence, and pipelines of 2 and 3 iterations; each plain, cut and quantised."""
 LOCAL_STEPS = ("local:2:f32", *(f"local:{round}:bounded:4" for round in ("4", "8", "16", "32", "4+2", "8+2", "16+4/4", "32+8/4")))
@@ -56,7 +58,7 @@ LOCAL_STEPS = ("local:2:f32", *(f"local:{round}:bounded:4" for round in ("4", "8
 rival, two steps and no codec."""
 TORCH_LOCAL = ("torch-local:4", "torch-local:8", "torch-local:16", "torch-local:32")
 """And PyTorch's own, which averages weights as f32."""
-ALL = tuple(dict.fromkeys(THEIRS + OURS + OVER_GROUP + COMPARED + OTHERS + PIPE_SGD + LOCAL_STEPS + TORCH_LOCAL))
+ALL = tuple(dict.fromkeys(THEIRS + OURS + OVER_GROUP + COMPARED + OTHERS + COMPLL + PIPE_SGD + LOCAL_STEPS + TORCH_LOCAL))
 WARM = 13
 """Iterations before those that are timed: all exchanges have found their buckets and factors by then."""
 TRIED = 66
@@ -72,15 +74,15 @@ UNLIMITED = 100_000
 class Workers:
     """Processes, one in each namespace, that take the same jobs."""
 
-    def __init__(self, network: Network) -> None:
-        self._network = network
+    def __init__(self, network: Network, files: list[str]) -> None:
+        self._network, self._files = network, files
         self._processes: list[subprocess.Popen[str]] = []
         self.torch = ""
 
     def _start(self) -> None:
         for rank in range(self._network.workers):
             environment = self._network.rank(rank, self._network.workers)
-            command = [sys.executable, str(HERE / "worker.py")]
+            command = [sys.executable, str(HERE / "worker.py"), *self._files]
             self._processes.append(self._network.start(rank, command, environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
         self.torch = self._answers()[0]["torch"]
 
@@ -158,6 +160,15 @@ def learn(workers: Workers, results: Results, task: str, exchange: str, seeds: i
             measure(rate, seed)
 
 
+def by_codec(exchange: str) -> bool:
+    """Is it, or are its local steps, of a codec over a process group, whatever the arguments?"""
+    from gradwire.codec import named
+
+    plan = exchange.removesuffix(ONE)
+    plan = found["plan"] or "" if (found := LOCAL.fullmatch(plan)) else plan
+    return plan.startswith("group:") and named(plan.removeprefix("group:")) is not None
+
+
 def best_rate(by_rate: dict[float, dict[str, Any]]) -> float | None:
     """The rate that reached the target first; None if none did."""
     reached = {rate: found["iterations"] for rate, found in by_rate.items() if found.get("reached")}
@@ -176,6 +187,13 @@ def learned(results: Results, task: str, exchange: str, seeds: int) -> tuple[flo
         return None
     found = [results.get("learn", task, exchange.removesuffix(ONE), rate, seed) or {} for seed in range(seeds)]
     return (rate, [one["iterations"] for one in found]) if all(one.get("reached") for one in found) else None
+
+
+def megabytes(results: Results, task: str, exchange: str) -> float | None:
+    """What rank 0 sent until the target with the first seed, by gradwire, its first iterations without a codec included."""
+    by_rate = tried(results, task, exchange)
+    rate = best_rate(by_rate)
+    return None if rate is None or not by_rate[rate].get("sent") else by_rate[rate]["sent"] / 1e6
 
 
 def twice(workers: Workers, results: Results, task: str, exchange: str, seeds: int) -> None:
@@ -217,11 +235,19 @@ def timed(workers: Workers, results: Results, task: str, exchanges: list[str], w
 def table(results: Results, task: str, wires: list[int], exchanges: list[str], seeds: int, rounds: int) -> str:
     """Markdown: a row for each exchange, and for each wire milliseconds an iteration and seconds to the target."""
     further = {exchange: losses(results, task, exchange, seeds) for exchange in exchanges}
-    head = ["exchange", "rate", "iterations"] + ["loss at twice these"] * any(further.values()) + [f"{wire} Mbit/s: ms, s" for wire in wires]
+    sent = {exchange: megabytes(results, task, exchange) for exchange in exchanges}
+    head = (
+        ["exchange", "rate", "iterations"]
+        + ["MB sent"] * any(sent.values())
+        + ["loss at twice these"] * any(further.values())
+        + [f"{wire} Mbit/s: ms, s" for wire in wires]
+    )
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for exchange in exchanges:
         found = learned(results, task, exchange, seeds)
         row = [f"`{exchange}`", f"{found[0]:g}" if found else "-", ", ".join(map(str, found[1])) if found else "-" if exchange in MIXED else "missed"]
+        if any(sent.values()):
+            row.append(f"{sent[exchange]:.1f}" if sent[exchange] else "-")
         if any(further.values()):
             row.append(", ".join(f"{loss:.3f}" for loss in further[exchange]) or "-")
         for wire in wires:
@@ -354,20 +380,29 @@ def main() -> None:
     parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("results.json"), help="file to write, or to go on with")
     parser.add_argument("--no-whole", dest="whole", action="store_false", help="leave out the whole runs")
     parser.add_argument("--shim", help="path of gradwire-xdp, and options of its run: each worker gets a shim; for ring:1:B, ring:2:B")
+    parser.add_argument(
+        "--codec-module",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="Python with a codec of your own: group:NAME is an exchange then (docs/codecs.md)",
+    )
     parser.add_argument("--parts", action="store_true", help="print where an iteration's time goes, too")
     parser.add_argument("--picture", type=pathlib.Path, help="SVG to draw of the whole runs; needs matplotlib")
     parser.add_argument("--curves", type=pathlib.Path, help="SVG to draw of how each exchange learns, by iteration and by second; needs matplotlib")
     args = parser.parse_args()
     wires = [int(wire) for wire in args.wires.split(",") if wire]
     exchanges, further = args.exchanges.split(","), [exchange for exchange in args.twice.split(",") if exchange]
-    if unknown := [exchange for exchange in exchanges + further if exchange not in ALL]:
+    for file in args.codec_module:
+        load(file)
+    if unknown := [exchange for exchange in exchanges + further if exchange not in ALL and not by_codec(exchange)]:
         parser.error(f"no exchange {unknown[0]!r}: expected some of {', '.join(ALL)}")
     results = Results(args.results)
     # Whoever is told to end still removes the network.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     began = time.monotonic()
     with Network(args.workers, shlex.split(args.shim or "") or None) as network:
-        workers = Workers(network)
+        workers = Workers(network, args.codec_module)
         try:
             network.limit(UNLIMITED)
             for exchange in (exchange for exchange in exchanges if exchange not in MIXED):

@@ -1,4 +1,4 @@
-"""A rank of the benchmark. It reads jobs from standard input, a line of JSON each, and answers each with a line of JSON."""
+"""A rank of the benchmark. Its arguments are files with codecs. It reads jobs from standard input and answers each: a line of JSON, both ways."""
 
 # No annotations from __future__: torch compares those of `_keep` with types.
 import contextlib
@@ -13,7 +13,7 @@ from typing import Any
 import gradwire
 import torch
 import torch.distributed as dist
-from tasks import LOCAL, ONE, TASKS, round_of
+from tasks import LOCAL, ONE, TASKS, load, round_of
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.nn.parallel import DistributedDataParallel
@@ -146,6 +146,8 @@ def _run(job: dict[str, Any], link: gradwire.Link) -> dict[str, Any]:
 
 def main() -> None:
     torch.set_num_threads(1)
+    for file in sys.argv[1:]:
+        load(file)
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=PATIENCE_S))
     link = gradwire.Link(timeout=PATIENCE_S)
     print(json.dumps({"torch": torch.__version__}), flush=True)
