@@ -298,17 +298,17 @@ class OverGroup(unittest.TestCase):
                 self.assertLess(max(off.values()), 1e-5, (plan, off))
 
 
-def code_lines(node):
+def code_lines(tree):
     """The lines of a class with code: without blanks, comments and docstrings."""
     docstrings = {
         line
-        for each in ast.walk(node)
+        for each in ast.walk(tree)
         if isinstance(each, (ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(each)
         for line in range(each.body[0].lineno, each.body[0].end_lineno + 1)
     }
     text = FILES.read_text().splitlines()
-    first = node.decorator_list[0].lineno
-    lines = [number for number in range(first, node.end_lineno + 1) if number not in docstrings]
+    first = tree.decorator_list[0].lineno
+    lines = [number for number in range(first, tree.end_lineno + 1) if number not in docstrings]
     return sum(bool(re.match(r"\s*[^\s#]", text[number - 1])) for number in lines)
 
 
@@ -318,14 +318,14 @@ class Document(unittest.TestCase):
         # Of calls that have others inside.
         inside = {"sparse": ("concat", "map"), "dense": ("extract",), "peak": ("reduce",), "filter": ("sort",)}
         rows = []
-        for node in ast.parse(FILES.read_text()).body:
-            if not isinstance(node, ast.ClassDef):
+        for tree in ast.parse(FILES.read_text()).body:
+            if not isinstance(tree, ast.ClassDef):
                 continue
-            called = {each.func.id for each in ast.walk(node) if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)}
+            called = {each.func.id for each in ast.walk(tree) if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)}
             called |= {more for each in called for more in inside.get(each, ())}
-            lines, theirs = code_lines(node), COMPLL[node.name]
-            self.assertLessEqual(lines, 30, node.name)
-            name = node.decorator_list[0].args[0].value
+            lines, theirs = code_lines(tree), COMPLL[tree.name]
+            self.assertLessEqual(lines, 30, tree.name)
+            name = tree.decorator_list[0].args[0].value
             rows.append(
                 f"| `{name}` | {lines} | {', '.join(each for each in names if each in called)} | "
                 + (f"{theirs[0]} + {theirs[1]} = {sum(theirs)}" if theirs else "").strip()
