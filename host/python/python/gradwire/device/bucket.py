@@ -77,6 +77,8 @@ class Bucket:
         self._new: tuple[torch.Tensor, torch.Tensor | None, list[torch.Tensor] | None] | None = None
         # Of `owned`: those of the parameters in it, and of what is beyond the tensor's end.
         self._owned_lens: list[int] = []
+        # Of `owned`: what no message is for. A codec may make something of zeros.
+        self._owned_exact: torch.Tensor | None = None
         # May the residual have anything?
         self._holds = False
 
@@ -165,8 +167,8 @@ class Bucket:
             if self.exact is not None and plan.codec.wants_gradient:
                 gradient = gradient.index_fill(0, self.exact, 0.0)
             coded = group.mean(total, plan.codec, feedback, gradient)
-            lost_of_owned = coded.lost_of_owned / scale
-            mean, lost, owned = coded.values, coded.lost, torch.where(used, lost_of_owned, before + lost_of_owned)
+            mean, lost, lost_of_owned = coded.values, _without(coded.lost, self.exact), _without(coded.lost_of_owned, self._owned_exact) / scale
+            owned = torch.where(used, lost_of_owned, before + lost_of_owned)
         else:
             assert self.factors is not None
             mean, lost, factors = self.factors.mean(group, total)
@@ -276,7 +278,22 @@ class Bucket:
                     exact.append((start, length))
             self.factors = low_rank.Factors(shapes, self.device, self._saved_factors)
         self.exact_values = sum(length for _, length in exact)
-        self.exact = torch.cat([torch.arange(start, start + length) for start, length in exact]).to(self.device) if exact else None
+        self.exact, self._owned_exact = _places(exact, 0, self.n, self.device), None
+        if plan.codec is not None:
+            first = group.rank * part
+            self._owned_exact = _places([*exact, (self.n, group.ranks * part)], first, first + part, self.device)
+
+
+def _places(ranges: list[tuple[int, int]], first: int, end: int, device: torch.device) -> torch.Tensor | None:
+    """Returns what of the ranges, each a start and a length, is between `first` and `end`, as indices from `first` on."""
+    inside = [(max(start, first), min(start + length, end)) for start, length in ranges]
+    found = [torch.arange(start - first, stop - first) for start, stop in inside if start < stop]
+    return torch.cat(found).to(device) if found else None
+
+
+def _without(lost: torch.Tensor, exact: torch.Tensor | None) -> torch.Tensor:
+    """Returns what is lost, with zeros where no message counts."""
+    return lost if exact is None else lost.index_fill(0, exact, 0.0)
 
 
 def shared(residuals: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
