@@ -86,7 +86,7 @@ def _attach_ddp(
             f"the model has the communication hook {getattr(taken, '__qualname__', taken)!r} already, and DDP takes one: attach once, keep what "
             "attach returns, and use autocast in place of DDP's own mixed_precision"
         )
-    over_group = str(plan).startswith(PREFIX)
+    over_group = by_group = str(plan).startswith(PREFIX)
     for name, parameter in model.module.named_parameters():
         if not parameter.requires_grad:
             continue
@@ -97,7 +97,8 @@ def _attach_ddp(
                 raise Error(f"gradients of {parameter.dtype} on the CPU: plan='{PREFIX}{plan}' takes them over the process group")
         except Error as error:
             raise Error(f"parameter {name}: {error}") from None
-        _check_plan(plan, over_group or parameter.device.type != "cpu")
+        by_group = by_group or parameter.device.type != "cpu"
+    _check_plan(plan, by_group)
     whole = model.process_group
     inner = None if group is None else _inner_ranks(group, whole)
     state = State(None, plan, group=group or whole, model=model, scaler=scaler, exact_iterations=exact_iterations, inner=inner)
@@ -108,12 +109,16 @@ def _attach_ddp(
 def _check_plan(plan: str | Plan, over_group: bool) -> None:
     """Raises ValueError if a process group has no such plan, or if links have none whose codec a process group has."""
     text = str(plan).removeprefix(PREFIX)
-    if over_group and text != "auto":
+    if text == "auto" or isinstance(plan, Plan) and not over_group:
+        return
+    if over_group:
         group_plan(text)
-    elif isinstance(plan, str) and named(text) is not None:
-        try:
-            Plan(text)
-        except ValueError as error:
+        return
+    try:
+        Plan(text)
+    except ValueError as error:
+        # Others are read where ranks know their hosts.
+        if named(text) is not None:
             raise ValueError(f"{error}; over the process group there is one: give '{PREFIX}{text}'") from None
 
 

@@ -1,8 +1,10 @@
 """A codec that a script registers: everywhere where gradwire's own are, and told what is wrong with it before it trains."""
 
 import contextlib
+import importlib.util
 import itertools
 import math
+import pathlib
 import unittest
 
 import gradwire
@@ -17,6 +19,9 @@ from test_ddp import hooked, net, sgd, step
 from test_group import SHAPES, exchanged, not_finite, resumed, trained
 from test_local import alike, given_and_delivered
 from torch.nn.parallel import DistributedDataParallel
+
+EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "own_codec.py"
+DOCUMENT = pathlib.Path(__file__).parents[4] / "docs" / "codecs.md"
 
 
 @gradwire.register("power")
@@ -254,8 +259,18 @@ class Refused(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, text):
                 gradwire.State(plan="group:" + plan)
 
-    def test_a_reduction_is_no_builtin(self):
-        # The documentation's example.
+    def test_the_example_is_that_of_the_document(self):
+        text = EXAMPLE.read_text()
+        self.assertIn(text.partition('"""\n\n')[2], DOCUMENT.read_text())
+        # Each rank imports it like this.
+        spec = importlib.util.spec_from_file_location("own_codec", EXAMPLE)
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+        codec = named("sign:4")
+        message = codec.encode(torch.tensor([[1.0, -2.0, 3.0, -4.0]]))
+        self.assertEqual(message.tolist(), [[0, 0, 32, 64, 5]])
+        self.assertEqual(codec.decode(message, 4).tolist(), [[2.5, -2.5, 2.5, -2.5]])
+
+    def test_the_example_of_the_module_is_a_codec(self):
         @gradwire.register("sign")
         class Sign(Codec):
             def encode(self, values):
