@@ -38,7 +38,7 @@ class ShardedState:
         check_shards(modules, group)
         text = plan.removeprefix(PREFIX)
         if text == "auto" or group_plan(text).rank is not None:
-            raise Error(f"plan {plan!r} of an FSDP model: a shard is no matrix, so use q8, q4, another codec or bf16")
+            raise Error(f"plan {plan!r} of an FSDP model: a shard is no matrix, so use q8, q4, 3lc or bf16")
         device = next(iter(modules.values())).parameters().__next__().device
         names = Names(None)
         self._over = OverGroup(text, group, names, device, exact_iterations=exact_iterations, inline=True)
