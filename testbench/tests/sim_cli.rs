@@ -282,6 +282,75 @@ fn the_recorded_trace_simulates() {
     assert_eq!(run["model"], "cnn.trace");
 }
 
+/// Li et al., Eq. 2 to 7, by hand: 4 ranks, 10^6 values in 16 bits, 6 messages of 1 ms.
+#[test]
+fn pipe_sgds_equations_are_those_of_the_paper() {
+    let folder = std::env::temp_dir().join(format!("gradwire-pipe-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("net.csv");
+    std::fs::write(&path, "name,values\nw,1000000\n").unwrap();
+    let text = "simulate pipe-sgd --ranks 4 --bandwidth 100M,10G --bits 16 --latency 1ms --sum 4 --sync 2ms --segments 5 \
+                --update 10ms --forward 20ms --backward 30ms --json";
+    let args =
+        [&text.split_whitespace().collect::<Vec<_>>()[..], &["--model", path.to_str().unwrap()]].concat();
+    let rows = json(&args)["rows"].clone();
+    for (row, wire_s) in rows.as_array().unwrap().iter().zip([0.24, 0.0024]) {
+        let near = |key: &str, expected: f64| {
+            let found = row[key].as_f64().unwrap();
+            assert!((found / expected - 1.0).abs() < 1e-9, "{key}: {found}, not {expected}");
+        };
+        // 1.5 times 2 MB go out, and 0.75 times 4 MB of values are summed.
+        let exchange = 0.006 + wire_s + 0.00075 + 0.002;
+        near("exchange_s", exchange);
+        near("compute_s", 0.06);
+        near("synchronous_s", 0.06 + exchange);
+        near("pipelined_s", f64::max(0.06, exchange));
+        near("segments_s", f64::max(0.06, 0.006 + 5.0 * 0.008 + wire_s + 0.00075));
+        near("gain", (0.06 + exchange) / f64::max(0.06, exchange));
+        near("efficiency", 0.06 / f64::max(0.06, exchange));
+    }
+    for refused in
+        [["--bits", "0"], ["--sum", "-1"], ["--bandwidth", "0"], ["--ranks", "1"], ["--segments", "0"]]
+    {
+        assert!(gradwire(&[&["simulate", "pipe-sgd"], &refused[..]].concat()).is_err(), "{refused:?}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// What the model says of the MLP, beside what four ranks on two cores took (docs/papers.md). A
+/// pipeline takes longer: coding, sums and TCP use the cores that the next iteration computes on.
+#[test]
+fn pipe_sgds_model_is_near_what_was_measured() {
+    let results = std::fs::read_to_string(file("../host/bench/results/mlp-sgd.json")).unwrap();
+    let results: Value = serde_json::from_str(&results).unwrap();
+    let folder = std::env::temp_dir().join(format!("gradwire-pipe-mlp-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("mlp.csv");
+    std::fs::write(&path, "name,values\nall,1033910\n").unwrap();
+    let mut seen = 0;
+    for wire in ["200", "1000"] {
+        let took = |exchange: &str| {
+            let mut ms = [0, 1, 2]
+                .map(|round| results[format!("time mlp-sgd {exchange} {wire} {round}")].as_f64().unwrap());
+            ms.sort_by(f64::total_cmp);
+            ms[1] / 1e3
+        };
+        let (forward, rate) = (format!("{}s", took("none")), format!("{wire}M"));
+        let args = ["simulate", "pipe-sgd", "--model", path.to_str().unwrap(), "--forward", &forward];
+        let args = [&args[..], &["--bandwidth", &rate, "--bits", "32,16", "--json"]].concat();
+        let report = json(&args);
+        for (row, codec) in report["rows"].as_array().unwrap().iter().zip(["f32", "trunc:16"]) {
+            for (key, exchange, most) in [("synchronous_s", "/one", 1.25), ("pipelined_s", "+2", 1.6)] {
+                let ratio = took(&format!("{codec}{exchange}")) / row[key].as_f64().unwrap();
+                assert!((1.0..most).contains(&ratio), "{wire} Mbit/s, {codec}, {key}: {ratio}");
+                seen += 1;
+            }
+        }
+    }
+    assert_eq!(seen, 8);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
 /// On a network that takes no time, an iteration takes what the slowest rank computes.
 #[test]
 fn ranks_of_a_trace_have_their_own_times() {

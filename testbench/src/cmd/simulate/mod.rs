@@ -2,6 +2,7 @@
 
 pub mod figures;
 pub mod local_steps;
+pub mod pipe_sgd;
 pub mod published;
 pub mod runs;
 pub mod stack;
@@ -45,7 +46,8 @@ Examples:
   gradwire simulate --mechanism ring --link 3=1G --jitter 0.1 --seed 7 --json
   gradwire simulate published
   gradwire simulate stack --model resnet101 --bandwidth 25G
-  gradwire simulate local-steps --model resnet101 --bandwidth 200M"
+  gradwire simulate local-steps --model resnet101 --bandwidth 200M
+  gradwire simulate pipe-sgd --model resnet101 --ranks 2,4,8,16,32,64"
 )]
 pub struct Args {
     /// Something else than runs of your own.
@@ -64,6 +66,7 @@ pub enum Command {
     Figures(figures::Args),
     Stack(stack::Args),
     LocalSteps(local_steps::Args),
+    PipeSgd(pipe_sgd::Args),
 }
 
 /// The output of `--json`.
@@ -93,6 +96,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
         Some(Command::Figures(args)) => return figures::run(args, out),
         Some(Command::Stack(args)) => return stack::run(args, out),
         Some(Command::LocalSteps(args)) => return local_steps::run(args, out),
+        Some(Command::PipeSgd(args)) => return pipe_sgd::run(args, out),
         None => {}
     }
     let report = SimulateReport { runs: args.runs.simulate()? };
