@@ -1,5 +1,8 @@
 //! Host, core, core, host: recorded captures both ways.
 
+use std::time::{Duration, Instant};
+
+use gradwire::flow::OPENING_MS;
 use gradwire::rules::{Framing, Rule};
 use gradwire_testbench::replay::Setup;
 use gradwire_testbench::softcore::Pair;
@@ -14,8 +17,24 @@ fn crosses(name: &str, framing: Framing) {
         Framing::Routed => Rule::DEFAULT,
         Framing::InPlace => Rule { framing, ..Rule::STATIC },
     };
-    let mut pair = Pair::start(&firmware(), &rule).unwrap();
-    let (report, passages) = pair.replay(&Setup::new(rule), &recording(name)).unwrap();
+    let replayed = || {
+        let began = Instant::now();
+        let mut pair = Pair::start(&firmware(), &rule).unwrap();
+        let (report, passages) = pair.replay(&Setup::new(rule), &recording(name)).unwrap();
+        let in_time = began.elapsed() < Duration::from_millis(OPENING_MS);
+        (in_time, pair, report, passages)
+    };
+    let mut last = replayed();
+    // A replay takes a second or two. The cores' clocks are real: on a busy machine it may take so
+    // long that they rightly forget a connection that is opening, and that says nothing.
+    for _ in 0..4 {
+        if last.0 || last.2.ok {
+            break;
+        }
+        drop(last);
+        last = replayed();
+    }
+    let (_, mut pair, report, passages) = last;
     assert!(report.ok, "{:#?}", report.failures);
     assert!(report.compressed > 100 && report.values > 10_000 && report.violations == 0);
     assert_eq!(passages.len() as u64, report.frames);
