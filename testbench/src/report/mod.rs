@@ -10,6 +10,7 @@ use gradwire::rules::Rule;
 use serde::Serialize;
 
 use crate::check::{Measured, PAYLOAD_LEN, Shares};
+use crate::error::Error;
 use crate::rtl::{Cost, Costs};
 use crate::verify::Findings;
 use crate::verify::values;
@@ -50,6 +51,19 @@ pub fn output(text: &str) -> Result<PathBuf, String> {
 pub fn json(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer(&mut *out, value)?;
     writeln!(out)
+}
+
+/// A report as programs want it, or by `table` as people do.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write<W: Write>(
+    out: &mut W,
+    as_json: bool,
+    report: &impl Serialize,
+    table: impl FnOnce(&mut W) -> Result<(), Error>,
+) -> Result<(), Error> {
+    if as_json { Ok(json(out, report)?) } else { table(out) }
 }
 
 /// Columns of the bar that shows class shares.

@@ -186,17 +186,17 @@ def sparse(values: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
     n, (rows, k) = values.shape[1], indices.shape
     values = torch.where(peak(values).isnan() & values.isfinite(), 0.0, values)
     count = torch.full((rows, 1), k, dtype=torch.int32, device=values.device)
-    return concat(count, map(indices, lambda index: index, _index_bits(n)), values.gather(1, indices))
+    return concat(count, map(indices, lambda index: index, index_bits(n)), values.gather(1, indices))
 
 
 def dense(messages: torch.Tensor, k: int, n: int) -> torch.Tensor:
     """Returns the values, f32 `[rows, n]`, of what `sparse` made of `k` of them: all others are zeros."""
-    _, indices, values = extract(messages, (torch.int32, 1), (_index_bits(n), k), (torch.float32, k))
+    _, indices, values = extract(messages, (torch.int32, 1), (index_bits(n), k), (torch.float32, k))
     return torch.zeros(len(messages), n, device=messages.device).scatter(1, indices.to(torch.int64), values)
 
 
-def _index_bits(n: int) -> int:
-    # `map` has no codes of 0 bits: those of one value have one.
+def index_bits(n: int) -> int:
+    """Returns the bits of an index of one of `n` values: at least 1, since `map` has no codes of 0 bits."""
     return max((n - 1).bit_length(), 1)
 
 

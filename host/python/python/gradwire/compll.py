@@ -18,6 +18,7 @@ from gradwire.codec import (
     divided,
     extract,
     filter,
+    index_bits,
     magnitude,
     map,
     peak,
@@ -164,7 +165,7 @@ class AdaComp(Codec):
         if not 1 <= most <= bin <= 1 << 16:
             raise ValueError(f"expected a BIN of 1 to {1 << 16} values, and MOST of these")
         self.bin, self.most, self.unit = bin, most, bin * SHARED
-        self.index_bits = max((bin - 1).bit_length(), 1)
+        self.index_bits = index_bits(bin)
 
     def encode_with(self, values: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
         bins = values.unflatten(1, (-1, SHARED, self.bin))

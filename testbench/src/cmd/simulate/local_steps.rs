@@ -182,11 +182,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     let rows: Result<Vec<Vec<Row>>, Error> = settings.par_iter().map(of).collect();
     let rows: Vec<Row> = rows?.into_iter().flatten().collect();
     let report = LocalReport { handle_gb_s: args.handle, rows };
-    if args.json {
-        report::json(out, &report)?;
-    } else {
-        table(out, &report.rows)?;
-    }
+    report::write(out, args.json, &report, |out| table(out, &report.rows))?;
     Ok(Outcome::Held)
 }
 

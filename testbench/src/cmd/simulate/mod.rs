@@ -100,11 +100,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
         None => {}
     }
     let report = SimulateReport { runs: args.runs.simulate()? };
-    if args.runs.json {
-        report::json(out, &report)?;
-    } else {
-        table(out, &report.runs)?;
-    }
+    report::write(out, args.runs.json, &report, |out| table(out, &report.runs))?;
     let x = args.runs.sweep.as_deref().and_then(|sweep| sweep.split('=').next());
     let drawn = || draw(&report.runs, x, &args.runs.fixed(x));
     if let Some(path) = &args.runs.plot {

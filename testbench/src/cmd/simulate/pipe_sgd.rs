@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use gradwire_simulator::Model;
 use gradwire_simulator::planner::collectives::{Linear, ring};
 use gradwire_simulator::planner::pipe_sgd::{
     Stages, pipelined_gradients, scaling_efficiency, sequential_gradients, synchronous,
@@ -113,54 +114,47 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
             let what = format!("{name} has no compute times: give --forward and --backward");
             return Err(Error::Usage(what));
         }
-        let values = model.bits() as f64 / 32.0;
         for &ranks in &args.ranks {
             for &bandwidth in &args.bandwidth {
-                for &bits in &args.bits {
-                    let machine = Linear {
-                        alpha: args.latency,
-                        beta: 8.0 / bandwidth as f64,
-                        // Sums are of f32, whatever their bytes on the wire are.
-                        gamma: 32.0 / bits / (1e9 * args.sum),
-                    };
-                    let bytes = values * bits / 8.0;
-                    let exchange_s = ring(machine, ranks, bytes) + args.sync;
-                    let synchronous_s = synchronous(1.0, stages, exchange_s);
-                    let pipelined_s = sequential_gradients(1.0, stages, machine, ranks, bytes, args.sync);
-                    let segments = f64::from(args.segments);
-                    let first = stages.backward / segments;
-                    rows.push(Row {
-                        model: model.name.clone(),
-                        ranks,
-                        bandwidth,
-                        bits,
-                        compute_s: stages.compute(),
-                        exchange_s,
-                        synchronous_s,
-                        pipelined_s,
-                        segments_s: pipelined_gradients(
-                            1.0,
-                            stages,
-                            machine,
-                            ranks,
-                            bytes,
-                            args.sync,
-                            (segments, first),
-                        ),
-                        gain: synchronous_s / pipelined_s,
-                        efficiency: scaling_efficiency(stages, exchange_s),
-                    });
-                }
+                let row = |&bits: &f64| args.row(&model, stages, ranks, bandwidth, bits);
+                rows.extend(args.bits.iter().map(row));
             }
         }
     }
     let report = PipeReport { rows };
-    if args.json {
-        report::json(out, &report)?;
-    } else {
-        table(out, &report.rows)?;
-    }
+    report::write(out, args.json, &report, |out| table(out, &report.rows))?;
     Ok(Outcome::Held)
+}
+
+impl Args {
+    /// The equations for one iteration.
+    fn row(&self, model: &Model, stages: Stages, ranks: u32, bandwidth: u64, bits: f64) -> Row {
+        let machine = Linear {
+            alpha: self.latency,
+            beta: 8.0 / bandwidth as f64,
+            // Sums are of f32, whatever their bytes on the wire are.
+            gamma: 32.0 / bits / (1e9 * self.sum),
+        };
+        let bytes = model.bits() as f64 / 32.0 * bits / 8.0;
+        let exchange_s = ring(machine, ranks, bytes) + self.sync;
+        let synchronous_s = synchronous(1.0, stages, exchange_s);
+        let pipelined_s = sequential_gradients(1.0, stages, machine, ranks, bytes, self.sync);
+        let segments = f64::from(self.segments);
+        let parts = (segments, stages.backward / segments);
+        Row {
+            model: model.name.clone(),
+            ranks,
+            bandwidth,
+            bits,
+            compute_s: stages.compute(),
+            exchange_s,
+            synchronous_s,
+            pipelined_s,
+            segments_s: pipelined_gradients(1.0, stages, machine, ranks, bytes, self.sync, parts),
+            gain: synchronous_s / pipelined_s,
+            efficiency: scaling_efficiency(stages, exchange_s),
+        }
+    }
 }
 
 fn table(out: &mut impl Write, rows: &[Row]) -> Result<(), Error> {

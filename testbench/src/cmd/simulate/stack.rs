@@ -158,11 +158,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
         threshold: args.threshold,
         rows: rows?,
     };
-    if args.json {
-        report::json(out, &report)?;
-    } else {
-        table(out, &report.rows)?;
-    }
+    report::write(out, args.json, &report, |out| table(out, &report.rows))?;
     Ok(Outcome::Held)
 }
 
