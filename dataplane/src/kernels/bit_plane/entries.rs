@@ -36,12 +36,5 @@ macro_rules! entries {
             // SAFETY: the callee needs these features and nothing else; the token proves them.
             unsafe { decode::decode_sums(section, sums) }
         }
-
-        /// As [`crate::codec::bit_plane::sums::encode`]; None also if `out` has no room for stores
-        /// behind the section, and with AVX-512 if a sum is raw.
-        pub(in super::super) fn encode_sums(_: $token, sums: &[i32], out: &mut [u8]) -> Option<usize> {
-            // SAFETY: the callee needs these features and nothing else; the token proves them.
-            unsafe { encode::encode_sums(sums, out) }
-        }
     };
 }

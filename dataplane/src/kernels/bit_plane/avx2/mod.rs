@@ -29,6 +29,13 @@ use crate::kernels::x86::avx2::Avx2;
 
 entries!(Avx2);
 
+/// As [`crate::codec::bit_plane::sums::encode`]; None also if `out` has no room for stores behind
+/// the section.
+pub(in super::super) fn encode_sums(_: Avx2, sums: &[i32], out: &mut [u8]) -> Option<usize> {
+    // SAFETY: the callee needs these features and nothing else; the token proves them.
+    unsafe { encode::encode_sums(sums, out) }
+}
+
 /// Values, or items, of a step: as words they fill two registers. Of items, four groups.
 const STEP: usize = 32;
 const STEPS: usize = SECTION_VALUES / STEP;

@@ -8,7 +8,6 @@ use super::{
 };
 use crate::codec::bit_plane::{Bound, SECTION_VALUES};
 use crate::codec::{EncodeError, VALUE_LEN};
-use crate::kernels::numbers::bytes_of;
 
 /// Room in which every section fits.
 const APART_LEN: usize = MORE_ROOM + GROUP_ROOM * MAX_OCTETS + VALUE_LEN * SECTION_VALUES;
@@ -28,15 +27,6 @@ pub(super) fn encode_sections(values: &[u8], out: &mut [u8], bound: Bound) -> Re
         }
         encode_any(&mut items, values, room, bound)
     })
-}
-
-#[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
-)]
-pub(super) fn encode_sums(sums: &[i32], room: &mut [u8]) -> Option<usize> {
-    let mut items = Items { words: Words::new(), map: [0; STEPS], count: 0 };
-    items.take_sums(sums);
-    encode_taken(&items, sums.len(), room)
 }
 
 /// The values of a section that are not zero.
@@ -84,21 +74,6 @@ impl Items {
                 let nonzero = _mm512_cmpge_epu32_mask(_mm512_slli_epi32::<1>(f), from);
                 _mm512_cvttps_epi32(_mm512_maskz_mul_ps(nonzero, _mm512_castsi512_ps(f), scale))
             }))
-        });
-    }
-
-    /// As [`Self::take`], for sums: what is not zero is twice as large, less one.
-    #[inline]
-    #[target_feature(
-        enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
-    )]
-    fn take_sums(&mut self, sums: &[i32]) {
-        self.compact(bytes_of(sums), |low, high| {
-            let words = packed([low, high]);
-            let nonzero = _mm512_test_epi16_mask(words, words);
-            let one = _mm512_or_si512(_mm512_srai_epi16::<15>(words), _mm512_set1_epi16(1));
-            // Saturated: what is too large stays too large.
-            _mm512_maskz_sub_epi16(nonzero, _mm512_adds_epi16(words, words), one)
         });
     }
 
