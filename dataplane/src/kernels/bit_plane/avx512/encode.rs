@@ -349,13 +349,12 @@ fn widths(kept: u64) -> u64 {
 fn encode_any(items: &mut Items, values: &[u8], room: &mut [u8], bound: Bound) -> Option<usize> {
     let count = values.len() / VALUE_LEN;
     let mut raw = Floats::new();
-    let greatest = greatest(values);
-    // Exponents from here on overflow in `take`, which bounds above 1 are not for.
+    let (raw_count, greatest) = close_up_raw(values, bound.raw_from() << 24, &mut raw);
+    // Exponents from here on overflow in `take`, which bounds above 1 are not for. With other
+    // bounds, values that have one are raw.
     if bound.y() > 0 || i32::from(greatest.to_be_bytes()[0]) > 255 + i32::from(bound.y()) {
         items.take_any(values, bound);
     }
-    let raw_from = bound.raw_from() << 24;
-    let raw_count = if greatest >= raw_from { close_up_raw(values, raw_from, &mut raw) } else { 0 };
     if items.count == 0 {
         *room.first_mut()? = mode::EMPTY;
         return Some(1);
@@ -393,42 +392,31 @@ fn encode_apart(
     Some(len)
 }
 
-/// The bits of the greatest magnitude, shifted left by one: its exponent is in the highest byte.
-#[inline]
-#[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
-)]
-fn greatest(values: &[u8]) -> u32 {
-    let mut greatest = _mm512_setzero_si512();
-    let mut step = |f| greatest = _mm512_max_epu32(greatest, _mm512_slli_epi32::<1>(f));
-    let (whole, part) = values.as_chunks::<64>();
-    whole.iter().for_each(|values| step(get64(values, 0)));
-    step(get_part(part));
-    _mm512_reduce_max_epu32(greatest)
-}
-
 /// Writes the raw ones among `values` to `raw`, those with magnitudes, shifted left by one, from
-/// `raw_from` on; how many they are.
+/// `raw_from` on; how many they are, and the bits of the greatest of them, shifted as well.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
-fn close_up_raw(values: &[u8], raw_from: u32, raw: &mut Floats) -> usize {
+fn close_up_raw(values: &[u8], raw_from: u32, raw: &mut Floats) -> (usize, u32) {
     let raw_from = _mm512_set1_epi32(raw_from as i32);
     let mut count = 0;
+    let mut greatest = _mm512_setzero_si512();
     let mut step = |f| {
-        let is_raw = _mm512_cmpge_epu32_mask(_mm512_slli_epi32::<1>(f), raw_from);
+        let magnitudes = _mm512_slli_epi32::<1>(f);
+        let is_raw = _mm512_cmpge_epu32_mask(magnitudes, raw_from);
         // Most steps have none, also where one value in a hundred is raw.
         if is_raw != 0 {
             raw.put(VALUE_LEN * count, _mm512_maskz_compress_epi32(is_raw, f));
             count += is_raw.count_ones() as usize;
+            greatest = _mm512_max_epu32(greatest, magnitudes);
         }
     };
     let (whole, part) = values.as_chunks::<64>();
     whole.iter().for_each(|values| step(get64(values, 0)));
     step(get_part(part));
     raw.put(VALUE_LEN * count, _mm512_setzero_si512());
-    count
+    (count, _mm512_reduce_max_epu32(greatest))
 }
 
 /// Encodes a section of `count` values, some of them `raw`, to the start of `room`, which is large
