@@ -1,20 +1,16 @@
 //! Host to wire: rule, flow, groups, headers.
 
-use crate::checksum::Sum;
+use super::compress::{Checked, EncodedAhead, Places, compress, looks_like_f32};
 use crate::codec::VALUE_LEN;
 use crate::flow::capabilities::{Advertisement, CapabilityTable};
 use crate::flow::{FlowTable, Millis, Syn};
 use crate::kernels::Kernel;
 use crate::profile::Profile;
 use crate::rules::{Alignment, ECN, Framing, Handshake, Heuristic, MAX_RULES, Rule, Rules};
-use crate::values;
 use crate::verdict::{Change, Counters, PassReason, TaggedTraffic, Verdict};
 use crate::wire::capability::{CAPABILITY_LEN, Capability};
 use crate::wire::frame::{Extent, IpFrame, MIN_FRAME_LEN, Packet, Transport, tcp_flags};
-use crate::wire::rewrite::{
-    Headers, L4Checksum, change_headers, copy_headers, write_at, write_options, write_remarked,
-};
-use crate::wire::segment_header::{CHECKSUM_CONSTANT, HEADER_LEN, SegmentHeader};
+use crate::wire::rewrite::{write_options, write_remarked};
 
 /// The sending direction: host to wire. At most `SETS * 8` TCP flows; `SETS` is a power of two.
 #[derive(Debug)]
@@ -67,7 +63,8 @@ impl<const SETS: usize> Egress<SETS> {
     /// One frame from the host: Ethernet II, without FCS. Its replacement, if there is one, is
     /// written to `out`, which must be as long as `frame`, or [`CAPABILITY_LEN`] longer if it
     /// carries a TCP SYN: only SYNs may grow. One that finds no room to grow leaves as it is, and
-    /// its connection is not compressed.
+    /// its connection is not compressed. Also for a frame that stays untouched, `out` may be
+    /// overwritten.
     ///
     /// Give it every frame that the host sends, **a connection's SYN first**, also of connections
     /// that no rule matches yet: only the SYN shows where a stream's values begin, and a stream
@@ -244,7 +241,7 @@ impl<const SETS: usize> Egress<SETS> {
         if packet.is_tunnel() {
             return Err(PassReason::Tunnel);
         }
-        let checked = Checked::new(packet, rule, self.kernel)?;
+        let checked = Checked::new(packet, rule, self.kernel, None)?;
         let head_len = usize::from(rule.udp_offset);
         if rule.heuristic == Heuristic::On && !checked.looks_like_f32(head_len, false, self.kernel) {
             return Err(PassReason::NotValues);
@@ -265,6 +262,9 @@ impl<const SETS: usize> Egress<SETS> {
     /// 3. Urgent data and options that bind the payload only forbid to change the segment. Its
     ///    bytes are sent: if they are sent again in an ordinary segment, the flow has to know them.
     ///    The same goes for a far end that did not advertise that it restores them.
+    ///
+    /// What the flow expects is encoded before the first of them, in the pass that takes the sum
+    /// for the checksum. That decides nothing, and changes nothing but `out`.
     // A struct of `out`, `now` and `capabilities`, made in `process`, was tried: an untagged frame
     // then takes 96 instructions, not 91, and no frame takes fewer.
     #[expect(clippy::too_many_arguments, reason = "each is looked up once, and comes in a register")]
@@ -292,11 +292,17 @@ impl<const SETS: usize> Egress<SETS> {
             }
             return Err(PassReason::NoPayload);
         }
-        let checked = Checked::new(packet, rule, self.kernel)?;
-        // 2.
         let key = packet.flow_key();
+        let kernel = self.kernel;
+        let flow = self.flows.find(&key);
+        let ahead = match flow.as_ref().and_then(|flow| flow.expects(seq, rule.alignment)) {
+            Some(head_len) => EncodedAhead::new(kernel, packet, rule, head_len, out),
+            None => None,
+        };
+        let checked = Checked::new(packet, rule, kernel, ahead)?;
+        // 2.
         let flow = match rule.alignment {
-            Alignment::Connection => self.flows.find(&key).ok_or(PassReason::AlignmentUnknown)?,
+            Alignment::Connection => flow.ok_or(PassReason::AlignmentUnknown)?,
             Alignment::Payload => self.flows.find_or_open(&key, now)?,
         };
         flow.receive_from_syn_ack(capabilities);
@@ -312,15 +318,19 @@ impl<const SETS: usize> Egress<SETS> {
         if packet.has_binding_option() {
             return Err(PassReason::TcpOption);
         }
-        let head_len = flow.head_len(seq, rule.alignment)?;
+        // An open flow's start does not change.
+        let head_len = match ahead {
+            Some(ahead) => ahead.head_len,
+            None => flow.head_len(seq, rule.alignment)?,
+        };
         if rule.framing == Framing::InPlace && head_len != 0 {
             return Err(PassReason::Misaligned);
         }
         // A piece of a value shows nothing; as the start of a stream it counts as missed.
         if rule.heuristic == Heuristic::On && packet.payload_len() >= head_len + VALUE_LEN {
-            flow.check_payload(seq, |starts| checked.looks_like_f32(head_len, starts, self.kernel))?;
+            flow.check_payload(seq, |starts| checked.looks_like_f32(head_len, starts, kernel))?;
         }
-        let len = compress(self.kernel, &checked, rule, self.rules.mark(), head_len, out, &mut self.last.1)?;
+        let len = compress(kernel, &checked, rule, self.rules.mark(), head_len, out, &mut self.last.1)?;
         flow.compressed(seq, packet.frame().len() - len);
         Ok(len)
     }
@@ -414,15 +424,6 @@ impl<const SETS: usize> Egress<SETS> {
     }
 }
 
-/// The places of a frame's values, and in the compressed frame of their groups.
-#[derive(Clone, Copy, Debug)]
-struct Places {
-    values_at: usize,
-    values_len: usize,
-    groups_at: usize,
-    groups_len: usize,
-}
-
 const NOTHING: (usize, Places) = (0, Places { values_at: 0, values_len: 0, groups_at: 0, groups_len: 0 });
 
 /// The far end would take this frame of the host's own for a compressed one: it loses its type of
@@ -454,120 +455,4 @@ fn write_capability(
         return None;
     }
     write_options(packet, (0, 0, &capability.to_options()), kernel, out)
-}
-
-/// A packet of the host whose checksums are right.
-struct Checked<'p, 'a> {
-    packet: &'p Packet<'a>,
-    header_sum: Sum,
-    /// Whether a value of the payload may be implausible, if that was looked for.
-    may_be_implausible: Option<bool>,
-}
-
-impl<'p, 'a> Checked<'p, 'a> {
-    // The payload is read once for its sum and for the heuristic. Always inlined: handed over in
-    // memory, what was just written would be read before it can be.
-    #[inline(always)]
-    fn new(packet: &'p Packet<'a>, rule: &Rule, kernel: Kernel) -> Result<Self, PassReason> {
-        let mut may_be_implausible = None;
-        let header_sum = packet.verify_with(|payload| match rule.heuristic {
-            Heuristic::Off => kernel.sum(payload),
-            Heuristic::On => {
-                let (sum, found) = kernel.sum_and_may_be_implausible(payload);
-                may_be_implausible = Some(found);
-                sum
-            }
-        })?;
-        Ok(Self { packet, header_sum, may_be_implausible })
-    }
-
-    /// Whether the payload behind its first `head_len` bytes looks like values, as
-    /// [`looks_like_f32`] says.
-    fn looks_like_f32(&self, head_len: usize, starts: bool, kernel: Kernel) -> bool {
-        let values = self.packet.payload().get(head_len..).unwrap_or(&[]);
-        looks_like_f32(values, starts, self.may_be_implausible.filter(|_| head_len == 0), kernel)
-    }
-}
-
-/// Whether `values` look like values. If they `start` the stream, one implausible word is enough:
-/// frameworks begin with a header, or with a length. `may_be_implausible` is whether one is,
-/// perhaps, if that is known.
-fn looks_like_f32(values: &[u8], start: bool, may_be_implausible: Option<bool>, kernel: Kernel) -> bool {
-    !may_be_implausible.unwrap_or_else(|| kernel.any_may_be_implausible(values))
-        || !(start && values::first_is_implausible(values) || values::has_header(values))
-}
-
-/// Writes the compressed frame to `out`: headers, in routed framing the segment header, `head_len`
-/// raw bytes, the groups, up to 3 raw bytes. The new frame's length; `places` is as it was if there
-/// is an error.
-// `places` goes to where it stays: returned, it would be copied from the stack right after it was
-// written there.
-fn compress(
-    kernel: Kernel,
-    &Checked { packet, header_sum, .. }: &Checked<'_, '_>,
-    rule: &Rule,
-    mark: u8,
-    head_len: usize,
-    out: &mut [u8],
-    places: &mut Places,
-) -> Result<usize, PassReason> {
-    // A padded segment counts as sent like any other; only now is it distinguished.
-    if packet.extent() == Extent::Trailing {
-        return Err(PassReason::Trailer);
-    }
-    let payload = packet.payload();
-    let (head, rest) = payload.split_at_checked(head_len).ok_or(PassReason::NoValue)?;
-    let (values, tail) = rest.split_at(rest.len() - rest.len() % VALUE_LEN);
-    if values.is_empty() {
-        return Err(PassReason::NoValue);
-    }
-    let frame_len = packet.frame().len();
-    if out.len() < frame_len {
-        return Err(PassReason::NoRoom);
-    }
-    let head_at = match rule.framing {
-        Framing::InPlace => packet.payload_at(),
-        Framing::Routed => packet.payload_at() + HEADER_LEN,
-    };
-    let groups_at = head_at + head_len;
-    copy_headers(packet, out).ok_or(PassReason::NoRoom)?;
-    // If the groups do not even fit into the old frame's room, they are not shorter.
-    let room = out.get_mut(groups_at..).ok_or(PassReason::NotShorter)?;
-    let groups_len = kernel.encode(values, room, rule.profile).map_err(|_| PassReason::NotShorter)?;
-    let tail_at = groups_at + groups_len;
-    let len = tail_at + tail.len();
-    // Without VLAN tags: a switch on the way may take them off or put others on, and pads anew.
-    // In-place framing tells compressed frames by their length alone.
-    let padded_len = |len: usize| len.saturating_sub(packet.tags_len()).max(MIN_FRAME_LEN);
-    if padded_len(len) >= padded_len(frame_len) {
-        return Err(PassReason::NotShorter);
-    }
-    write_at(out, head_at, head).ok_or(PassReason::NoRoom)?;
-    write_at(out, tail_at, tail).ok_or(PassReason::NoRoom)?;
-    match rule.framing {
-        Framing::InPlace => Some(()),
-        Framing::Routed => {
-            let segment = SegmentHeader {
-                tos: packet.tos() & !ECN,
-                no_checksum: matches!(packet.transport(), Transport::Udp { checksum: 0 }),
-                head_len: head_len as u8,      // at most 255: a rule's u8, or 3
-                raw_len: payload.len() as u16, // bounded by an IP length field
-                profile: rule.profile,
-            };
-            let segment = segment.to_bytes();
-            // Before the segment header is written: a wide load waits for narrow stores.
-            let payload_sum = Sum::of(&segment) + kernel.sum(out.get(head_at..len).unwrap_or(&[]));
-            write_at(out, packet.payload_at(), &segment).ok_or(PassReason::NoRoom)?;
-            let headers = Headers {
-                tos: mark | (packet.tos() & ECN),
-                payload_len: len - packet.payload_at(),
-                checksum: L4Checksum::Computed { header_sum, payload_sum, plus: CHECKSUM_CONSTANT },
-            };
-            change_headers(packet, headers, out)
-        }
-    }
-    .ok_or(PassReason::NoRoom)?;
-    let values_at = packet.payload_at() + head_len;
-    *places = Places { values_at, values_len: values.len(), groups_at, groups_len };
-    Ok(len)
 }

@@ -228,7 +228,8 @@ impl Ingress {
         let (head, rest) = payload.split_at_mut_checked(head_len).ok_or(DropReason::Malformed)?;
         write_at(head, 0, head_in).ok_or(DropReason::Malformed)?;
         let (values, tail) = rest.split_at_mut(rest.len() - rest.len() % VALUE_LEN);
-        let groups_len = self.kernel.decode(body, values, profile).map_err(|_| DropReason::Groups)?;
+        let (groups_len, values_sum) =
+            self.kernel.decode_and_sum(body, values, profile).map_err(|_| DropReason::Groups)?;
         let after = body.get(groups_len..).unwrap_or(&[]);
         let (tail_in, excess) = after.split_at_checked(tail.len()).ok_or(DropReason::Groups)?;
         if !excess.is_empty() && !padded {
@@ -238,7 +239,7 @@ impl Ingress {
         let checksum = match header_sum {
             None => L4Checksum::None,
             Some(header_sum) => {
-                let payload_sum = self.kernel.sum(out.get(payload_at..len).unwrap_or(&[]));
+                let payload_sum = values_sum.between(head_in, tail_in);
                 L4Checksum::Computed { header_sum, payload_sum, plus: 0 }
             }
         };

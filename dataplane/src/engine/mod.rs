@@ -14,6 +14,7 @@
 //! records it, and egress asks the [`CapabilityTable`] what the far end advertised (FORMAT.md
 //! §5.5).
 
+mod compress;
 mod egress;
 mod ingress;
 

@@ -251,6 +251,17 @@ impl Flow {
         })
     }
 
+    /// [`Self::head_len`] of the segment at `seq`, if that is a new one of a stream that is
+    /// compressed: then hardly anything but the segment itself forbids it.
+    #[inline]
+    pub(crate) fn expects(&self, seq: u32, alignment: Alignment) -> Option<usize> {
+        let is_compressed = self.phase == Phase::Open
+            && self.traffic.compressed > 0
+            && self.payload != Payload::Mixed
+            && self.trust.state() == TrustState::Trusted;
+        if is_compressed && !is_before(seq, self.sent) { self.head_len(seq, alignment).ok() } else { None }
+    }
+
     /// Whether all that the stream has sent up to the segment at `seq` looks like values.
     /// `looks_like_f32` says it of this segment, and gets whether the segment starts the stream.
     /// Where a header came once, others come.
@@ -261,7 +272,7 @@ impl Flow {
     ///
     /// # Errors
     /// [`PassReason::NotValues`].
-    #[inline]
+    #[inline(always)]
     pub(crate) fn check_payload(
         &mut self,
         seq: u32,
@@ -338,6 +349,7 @@ impl Flow {
     ///
     /// # Errors
     /// Why it must go untouched.
+    #[inline(always)]
     pub fn admit(&mut self, seq: u32, len: u32, now: Millis) -> Result<(), PassReason> {
         self.seen = now;
         self.traffic.count(len as usize);
@@ -481,7 +493,7 @@ impl<const SETS: usize> FlowTable<SETS> {
     }
 
     /// The flow with this key.
-    #[inline]
+    #[inline(always)]
     pub fn find(&mut self, key: &FlowKey) -> Option<&mut Flow> {
         let has = |flow: &Flow| flow.key == *key && flow.phase != Phase::Vacant;
         if !self.sets.as_flattened().get(self.last).is_some_and(has) {

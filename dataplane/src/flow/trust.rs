@@ -92,6 +92,7 @@ impl Trust {
     }
 
     /// Whether a new segment that starts at `seq` may be compressed.
+    #[inline(always)]
     pub(super) fn allows(&mut self, seq: u32, now: Millis) -> bool {
         // A clock that went back would prolong what it interrupts.
         self.since = self.since.min(now);

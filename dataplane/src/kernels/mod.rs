@@ -46,6 +46,36 @@ pub use units::Unsummable;
 #[cfg(target_arch = "x86_64")]
 use x86::{avx2::Avx2, avx512::Avx512};
 
+/// Values that were encoded, and what was seen of them on the way.
+// Small enough to be returned in registers: what is written to memory cannot be read at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Encoded {
+    /// The sum of the values.
+    pub(crate) sum: Sum,
+    /// The length of the code; `u32::MAX` if there was too little room.
+    len: u32,
+    /// As [`values::any_may_be_implausible`].
+    pub(crate) may_be_implausible: bool,
+}
+
+impl Encoded {
+    const NO_ROOM: u32 = u32::MAX;
+
+    /// A code of `len` bytes; None if there was too little room.
+    #[inline(always)]
+    fn new(len: Option<usize>, sum: Sum, may_be_implausible: bool) -> Self {
+        // A packet is shorter.
+        let len = len.and_then(|len| u32::try_from(len).ok()).unwrap_or(Self::NO_ROOM);
+        Self { sum, len, may_be_implausible }
+    }
+
+    /// The length of the code; None if there was too little room.
+    #[inline(always)]
+    pub(crate) fn len(self) -> Option<usize> {
+        (self.len != Self::NO_ROOM).then_some(self.len as usize)
+    }
+}
+
 /// One implementation of each codec's payload functions.
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel(Token);
@@ -166,6 +196,30 @@ impl Kernel {
         }
     }
 
+    /// As [`Self::encode`], of whole values; also their sum and, if asked to `look`, whether one
+    /// may be implausible.
+    #[inline(always)]
+    pub(crate) fn encode_and_check(
+        self,
+        values: &[u8],
+        coded: &mut [u8],
+        profile: Profile,
+        look: bool,
+    ) -> Encoded {
+        #[cfg(target_arch = "x86_64")]
+        if let (Profile::BitPlane(bound), Token::Avx512(token)) = (profile, self.0)
+            && bound.y() <= 0
+        {
+            let encoded = bit_plane::avx512::encode_and_check(token, values, coded, bound);
+            if encoded.len().is_some() {
+                return encoded;
+            }
+        }
+        let (sum, may_be_implausible) =
+            if look { self.sum_and_may_be_implausible(values) } else { (self.sum(values), false) };
+        Encoded::new(self.encode(values, coded, profile).ok(), sum, may_be_implausible)
+    }
+
     fn encode_size_class(
         self,
         values: &[u8],
@@ -223,6 +277,22 @@ impl Kernel {
         }
     }
 
+    /// As [`Self::decode`]; also the sum of the values.
+    pub(crate) fn decode_and_sum(
+        self,
+        coded: &[u8],
+        values: &mut [u8],
+        profile: Profile,
+    ) -> Result<(usize, Sum), DecodeError> {
+        match (profile, self.0) {
+            #[cfg(target_arch = "x86_64")]
+            (Profile::BitPlane(bound), Token::Avx512(token)) if values.len().is_multiple_of(VALUE_LEN) => {
+                bit_plane::avx512::decode_and_sum(token, coded, values, bound)
+            }
+            _ => self.decode(coded, values, profile).map(|len| (len, self.sum(values))),
+        }
+    }
+
     fn decode_size_class(
         self,
         groups: &[u8],
@@ -264,6 +334,7 @@ impl Kernel {
 mod tests {
     use super::*;
     use crate::codec::{encode_payload, max_encoded_len};
+    use proptest::prelude::*;
     use std::vec;
     use std::vec::Vec;
 
@@ -322,6 +393,69 @@ mod tests {
                         assert_eq!(kernel.encode(&values, &mut groups, params), Ok(len), "{}", kernel.name());
                         assert_eq!(groups[..len], expected[..len], "{} {params:?}", kernel.name());
                     }
+                }
+            }
+        }
+    }
+    fn profiles() -> impl Strategy<Value = Profile> {
+        let bounds = (Bound::MIN..=Bound::MAX).prop_map(|y| Profile::BitPlane(Bound::new(y).unwrap()));
+        prop_oneof![
+            3 => bounds,
+            3 => (-12i8..=-6).prop_map(|y| Profile::BitPlane(Bound::new(y).unwrap())),
+            1 => Just(Profile::SizeClass(Params::DEFAULT)),
+        ]
+    }
+
+    /// Words like a gradient's, and any others.
+    fn words() -> impl Strategy<Value = Vec<u8>> {
+        let word = prop_oneof![
+            20 => (-0.01f32..0.01).prop_map(f32::to_bits),
+            10 => Just(0),
+            1 => any::<u32>(),
+        ];
+        let any_words = proptest::collection::vec(any::<u32>(), 0..100);
+        let words = prop_oneof![9 => proptest::collection::vec(word, 0..1200), 1 => any_words];
+        words.prop_map(|words| words.into_iter().flat_map(u32::to_le_bytes).collect())
+    }
+
+    proptest! {
+        #[test]
+        fn an_encoding_that_checks_is_an_encoding_and_a_check(
+            values in words(), profile in profiles(), room: prop::sample::Index, enough: bool,
+        ) {
+            let most = profile.max_encoded_len(values.len()) + 200;
+            let room = if enough { most } else { room.index(most) };
+            for kernel in Kernel::available() {
+                let mut coded = [vec![0; room], vec![0; room]];
+                let len = kernel.encode(&values, &mut coded[0], profile).ok();
+                let encoded = kernel.encode_and_check(&values, &mut coded[1], profile, true);
+                prop_assert_eq!(encoded.len(), len, "{}", kernel.name());
+                prop_assert_eq!(&coded[0][..len.unwrap_or(0)], &coded[1][..len.unwrap_or(0)]);
+                prop_assert_eq!(encoded.sum.value(), Sum::of(&values).value(), "{}", kernel.name());
+                prop_assert_eq!(encoded.may_be_implausible, values::any_may_be_implausible(&values));
+            }
+        }
+
+        /// Also of what no encoder writes.
+        #[test]
+        fn a_decoding_that_sums_is_a_decoding_and_a_sum(
+            values in words(), profile in profiles(), flips in proptest::collection::vec(any::<(u16, u8)>(), 0..4),
+        ) {
+            let mut coded = vec![0; profile.max_encoded_len(values.len()) + 64];
+            let len = Kernel::PORTABLE.encode(&values, &mut coded, profile).unwrap();
+            coded.truncate(len + 40);
+            for (at, bits) in flips {
+                let at = usize::from(at) % coded.len();
+                coded[at] ^= bits;
+            }
+            for kernel in Kernel::available() {
+                let mut decoded = [vec![0xaa; values.len()], vec![0x55; values.len()]];
+                let len = kernel.decode(&coded, &mut decoded[0], profile);
+                let summed = kernel.decode_and_sum(&coded, &mut decoded[1], profile);
+                prop_assert_eq!(summed.map(|(len, _)| len), len, "{}", kernel.name());
+                if let Ok((_, sum)) = summed {
+                    prop_assert_eq!(&decoded[0], &decoded[1], "{}", kernel.name());
+                    prop_assert_eq!(sum.value(), Sum::of(&decoded[1]).value(), "{}", kernel.name());
                 }
             }
         }

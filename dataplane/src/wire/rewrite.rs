@@ -76,7 +76,7 @@ pub(crate) fn change_headers(packet: &Packet<'_>, headers: Headers, out: &mut [u
 }
 
 /// The checksum field that makes a segment of this sum to `plus`.
-#[inline]
+#[inline(always)]
 fn field(sum: Sum, plus: u16, udp: bool) -> u16 {
     let field = (Sum::word(sum.field()) + Sum::word(plus)).value();
     // RFC 768: 0 would say that there is none; 0xffff is the other zero.
@@ -86,7 +86,7 @@ fn field(sum: Sum, plus: u16, udp: bool) -> u16 {
 /// Changes type of service and, if it is given, the packet's length in the IP header of `ip_frame`,
 /// which stands in `out`, and lets the checksum of IPv4 follow (RFC 1624). `None` if the length
 /// does not fit its field.
-#[inline]
+#[inline(always)]
 fn change_ip(ip_frame: &IpFrame<'_>, tos: u8, len: Option<usize>, out: &mut [u8]) -> Option<()> {
     let from: &[u8; IPV4_LEN] = ip_frame.frame().get(ip_frame.ip_at()..)?.first_chunk()?;
     let to: &mut [u8; IPV4_LEN] = out.get_mut(ip_frame.ip_at()..)?.first_chunk_mut()?;
@@ -183,6 +183,7 @@ pub fn complete_checksum(frame: &mut [u8], from_wire: bool, kernel: Kernel) -> b
 }
 
 /// Copies `bytes` to byte `at` of `out`. `None` if they do not fit.
+#[inline(always)]
 pub(crate) fn write_at(out: &mut [u8], at: usize, bytes: &[u8]) -> Option<()> {
     let out = out.get_mut(at..at + bytes.len())?;
     // Heads and tails are nearly always empty: not worth a call.

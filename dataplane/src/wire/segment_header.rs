@@ -89,6 +89,7 @@ impl SegmentHeader {
     }
 
     /// The header's bytes.
+    #[inline(always)]
     #[must_use]
     pub const fn to_bytes(self) -> [u8; HEADER_LEN] {
         let [raw_high, raw_low] = self.raw_len.to_be_bytes();

@@ -44,23 +44,84 @@ const STEP: usize = 64;
 /// within them.
 const ROOM: usize = 2 * MAX_GROUP_LEN;
 
+/// The sum of words: RFC 1071 §2, of 32 bits each, whose carries the 64 bits of a sum have room
+/// for.
+pub(in crate::kernels) struct Sums {
+    /// Words are added in pairs, 64 bits wide, ...
+    pairs: __m512i,
+    /// ... and their high halves once more: what these make of the first sum can be taken away
+    /// again.
+    high: __m512i,
+}
+
+impl Sums {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(in crate::kernels) fn new() -> Self {
+        Self { pairs: _mm512_setzero_si512(), high: _mm512_setzero_si512() }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(in crate::kernels) fn add(&mut self, words: __m512i) {
+        self.pairs = _mm512_add_epi64(self.pairs, words);
+        self.high = _mm512_add_epi64(self.high, _mm512_srli_epi64::<32>(words));
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(in crate::kernels) fn sum(self) -> Sum {
+        let low = _mm512_sub_epi64(self.pairs, _mm512_slli_epi64::<32>(self.high));
+        Sum::from_le_words(_mm512_reduce_add_epi64(_mm512_add_epi64(low, self.high)) as u64)
+    }
+}
+
+/// The least and the greatest magnitude, nearly: [`values::any_may_be_implausible`].
+pub(in crate::kernels) struct Extremes {
+    /// Magnitudes, doubled and less one: zero is no minimum.
+    sub: u16,
+    /// The bits of all.
+    all: __m512i,
+}
+
+impl Extremes {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(in crate::kernels) fn new() -> Self {
+        Self { sub: 0, all: _mm512_setzero_si512() }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512dq")]
+    pub(in crate::kernels) fn add(&mut self, words: __m512i) {
+        self.sub |= _mm512_fpclass_ps_mask::<0x20>(_mm512_castsi512_ps(words));
+        self.all = _mm512_or_si512(self.all, words);
+    }
+
+    /// Whether one of the values has an exponent from 128 on.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(in crate::kernels) fn any_from_two(&self) -> bool {
+        _mm512_test_epi32_mask(self.all, _mm512_set1_epi32(values::FROM_TWO as i32)) != 0
+    }
+
+    /// Whether one of `values`, all of which have been added, may be implausible.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(in crate::kernels) fn of(&self, values: &[u8]) -> bool {
+        (self.sub != 0 || self.any_from_two()) && values::any_may_be_implausible(values)
+    }
+}
+
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
 fn sum(bytes: &[u8]) -> Sum {
-    // RFC 1071 §2: of words of 32 bits, whose carries the 64 bits of a sum have room for. Words are
-    // added in pairs, 64 bits wide, and their high halves once more: what these make of the first
-    // sum can be taken away again.
     let (chunks, rest) = bytes.as_chunks();
-    let [mut pairs, mut high] = [_mm512_setzero_si512(); 2];
-    let mut add = |words| {
-        pairs = _mm512_add_epi64(pairs, words);
-        high = _mm512_add_epi64(high, _mm512_srli_epi64::<32>(words));
-    };
+    let mut sums = Sums::new();
     for chunk in chunks {
-        add(load64(chunk));
+        sums.add(load64(chunk));
     }
-    add(load_part(rest));
-    let low = _mm512_sub_epi64(pairs, _mm512_slli_epi64::<32>(high));
-    Sum::from_le_words(_mm512_reduce_add_epi64(_mm512_add_epi64(low, high)) as u64)
+    sums.add(load_part(rest));
+    sums.sum()
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
@@ -76,20 +137,13 @@ fn to_units(values: &mut [i32], unit: Unit) -> u32 {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
 fn any_may_be_implausible(values: &[u8]) -> bool {
     let (words, _) = values.as_chunks::<VALUE_LEN>();
-    let (chunks, rest) = words.as_flattened().as_chunks::<64>();
-    let (mut least, mut all) = (_mm512_set1_epi32(-1), _mm512_setzero_si512());
-    let mut look = |words| {
-        let less = _mm512_add_epi32(_mm512_slli_epi32::<1>(words), _mm512_set1_epi32(-1));
-        least = _mm512_min_epu32(least, less);
-        all = _mm512_or_si512(all, words);
-    };
+    let (chunks, rest) = words.as_flattened().as_chunks();
+    let mut extremes = Extremes::new();
     for chunk in chunks {
-        look(load64(chunk));
+        extremes.add(load64(chunk));
     }
-    look(load_part(rest));
-    let subnormal = _mm512_cmplt_epu32_mask(least, _mm512_set1_epi32(values::SUBNORMAL_BELOW as i32));
-    let large = _mm512_test_epi32_mask(all, _mm512_set1_epi32(values::FROM_TWO as i32));
-    (subnormal | large) != 0 && values::any_may_be_implausible(values)
+    extremes.add(load_part(rest));
+    extremes.of(values)
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]

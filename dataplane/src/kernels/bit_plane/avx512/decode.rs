@@ -4,12 +4,13 @@ use core::arch::x86_64::*;
 
 use super::super::{MAX_OCTETS, MAX_WIDTH, RAW_GROUP, decode_with, mode};
 use super::{
-    COLUMNS, Floats, STEP, STEP_GROUPS, STEPS, Words, get_part, get_part16, get64, of_values, put_map_words,
-    put_part, put64,
+    COLUMNS, Floats, STEP, STEP_GROUPS, STEPS, get_part, get_part16, put_map_words, put_part, put64,
 };
+use crate::checksum::Sum;
 use crate::codec::bit_plane::Bound;
 use crate::codec::{DecodeError, VALUE_LEN};
 use crate::kernels::numbers::bytes_of_mut;
+use crate::kernels::x86::avx512::Sums;
 
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
@@ -19,12 +20,38 @@ pub(super) fn decode_sections(
     values: &mut [u8],
     bound: Bound,
 ) -> Result<usize, DecodeError> {
-    let mut words = Words::new();
-    // Words come in the upper halves of lanes.
-    let scale = _mm512_set1_ps(f32::from_bits((bound.coded_from() - 16) << 23));
-    let to_float = |words| _mm512_castps_si512(_mm512_mul_ps(_mm512_cvtepi32_ps(words), scale));
+    decode_floats(sections, values, bound, |_| ())
+}
+
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+pub(super) fn decode_and_sum(
+    sections: &[u8],
+    values: &mut [u8],
+    bound: Bound,
+) -> Result<(usize, Sum), DecodeError> {
+    // Zeros between words do not change their sum, so those of items are enough.
+    let mut sums = Sums::new();
+    let len = decode_floats(sections, values, bound, |floats| sums.add(floats))?;
+    Ok((len, sums.sum()))
+}
+
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn decode_floats(
+    sections: &[u8],
+    values: &mut [u8],
+    bound: Bound,
+    mut take: impl FnMut(__m512i),
+) -> Result<usize, DecodeError> {
+    let mut items = Floats::new();
+    let scale = _mm512_set1_ps(f32::from_bits(bound.coded_from() << 23));
+    let to_floats = |words| _mm512_castps_si512(_mm512_mul_ps(_mm512_cvtepi32_ps(words), scale));
     decode_with(sections, values, |section, values| {
-        decode_section(section, values, true, &mut words, to_float)
+        decode_section(section, values, true, &mut items, to_floats, &mut take)
     })
 }
 
@@ -32,8 +59,7 @@ pub(super) fn decode_sections(
     enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 pub(super) fn decode_units(section: &[u8], units: &mut [i32]) -> Option<usize> {
-    let to_units = |words| _mm512_srai_epi32::<16>(words);
-    decode_section(section, bytes_of_mut(units), false, &mut Words::new(), to_units)
+    decode_section(section, bytes_of_mut(units), false, &mut Floats::new(), |words| words, &mut |_| ())
 }
 
 #[target_feature(
@@ -43,16 +69,16 @@ pub(super) fn decode_sums(section: &[u8], sums: &mut [i32]) -> Option<usize> {
     let one = _mm512_set1_epi32(1);
     // An odd number, or zero: the middle of a bin becomes its outer border, halved.
     let to_sums = |words| {
-        let halves = _mm512_srai_epi32::<17>(words);
+        let halves = _mm512_srai_epi32::<1>(words);
         let is_positive = _mm512_cmpgt_epi32_mask(words, _mm512_setzero_si512());
         _mm512_mask_add_epi32(halves, is_positive, halves, one)
     };
-    decode_section(section, bytes_of_mut(sums), true, &mut Words::new(), to_sums)
+    decode_section(section, bytes_of_mut(sums), true, &mut Floats::new(), to_sums, &mut |_| ())
 }
 
 /// Decodes the section at the start of `section`; its length. `to_values` makes values of words,
-/// `2p + 1` with its sign or 0 in the upper half of each lane; raw ones are taken as they are, or,
-/// if `takes_raw` is false, not at all.
+/// `2p + 1` with its sign or 0; raw ones are taken as they are, or, if `takes_raw` is false, not at
+/// all. `take` gets all values that are not zero, in any order and with zeros between.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
@@ -61,8 +87,9 @@ fn decode_section(
     section: &[u8],
     values: &mut [u8],
     takes_raw: bool,
-    words: &mut Words,
+    items: &mut Floats,
     to_values: impl Fn(__m512i) -> __m512i,
+    take: &mut impl FnMut(__m512i),
 ) -> Option<usize> {
     let count = values.len() / VALUE_LEN;
     let octets = count.div_ceil(8);
@@ -116,176 +143,149 @@ fn decode_section(
     }
     // In mode 3, plane values are one more, and 0 is zero.
     let less = _mm512_set1_epi16(if mode == mode::DENSE { 2 } else { 0 });
+    let steps = groups.div_ceil(STEP_GROUPS);
+    // The values of a step's items. Those behind the last are none, whatever their planes say.
+    let step_values = |step: usize, planes, signs| {
+        let there = _bzhi_u32(u32::MAX, (item_count - STEP * step).min(STEP) as u32);
+        let magnitudes = _mm512_maskz_subs_epu16(there, untranspose(planes), less);
+        let words = _mm512_mask_sub_epi16(magnitudes, signs, _mm512_setzero_si512(), magnitudes);
+        let halves = [_mm512_castsi512_si256(words), _mm512_extracti64x4_epi64::<1>(words)];
+        (halves.map(|words| to_values(_mm512_cvtepi16_epi32(words))), there)
+    };
     if _mm512_cmpeq_epi8_mask(codes, _mm512_set1_epi8(RAW_GROUP as i8)) != 0 {
         if !takes_raw {
             return None;
         }
-        let mut raw = Floats::new();
-        let (is_raw, read) = decode_raw(planes, codes, &sign_bits, groups, less, words, &mut raw)?;
-        words.put(2 * STEP * groups.div_ceil(STEP_GROUPS), _mm512_setzero_si512());
-        let (mut item, mut raw_at) = (0, 0);
-        put_values(
-            values,
-            to_values,
-            |step| {
-                let there = map.get(step).copied().unwrap_or(0);
-                let is_raw = of_values(&is_raw, item, there);
-                // SAFETY: all items have been put and a register behind the last, and `item` is no
-                // more than they are.
-                let words = unsafe { words.get(2 * item) };
-                item += there.count_ones() as usize;
-                (_mm512_maskz_expand_epi16(there, words), is_raw)
-            },
-            |coded, is_raw| {
-                // SAFETY: all raw values have been put and a register behind the last, and `raw_at`
-                // is no more than they are.
-                let raw = unsafe { raw.get(raw_at) };
-                raw_at += VALUE_LEN * is_raw.count_ones() as usize;
-                _mm512_mask_expand_epi32(coded, is_raw, raw)
-            },
-        );
-        return Some(section.len() - planes.len() + read);
+        let mut code_bytes = [0; MAX_OCTETS];
+        put64(&mut code_bytes, 0, codes);
+        let (codes, _) = code_bytes.as_chunks();
+        let mut at = 0;
+        for (step, (codes, signs)) in codes.iter().zip(sign_bits).enumerate().take(steps) {
+            let Groups { planes, is_raw, raw } = Groups::read(planes, &mut at, codes)?;
+            let (coded, there) = step_values(step, planes, signs);
+            let is_raw = is_raw & there;
+            for (half, (coded, raw)) in coded.into_iter().zip(raw).enumerate() {
+                let values = _mm512_mask_mov_epi32(coded, (is_raw >> (16 * half)) as u16, raw);
+                take(values);
+                items.put(VALUE_LEN * (STEP * step + 16 * half), values);
+            }
+        }
+        items.put(VALUE_LEN * STEP * steps, _mm512_setzero_si512());
+        spread(items, &map, values);
+        return Some(section.len() - planes.len() + at);
     }
     let mut kept = [0u64; STEPS];
     put_kept(&mut kept, codes);
     let mut planes_left = planes;
-    for (step, (kept, signs)) in kept.iter().zip(sign_bits).enumerate().take(groups.div_ceil(STEP_GROUPS)) {
+    let mut next = |step, kept: u64, signs| {
         let (taken, behind) = planes_left.split_at_checked(kept.count_ones() as usize)?;
         planes_left = behind;
-        words.put(2 * STEP * step, to_words(expand(taken, *kept), signs, less));
-    }
-    words.put(2 * STEP * groups.div_ceil(STEP_GROUPS), _mm512_setzero_si512());
+        let (values, _) = step_values(step, expand(taken, kept), signs);
+        values.into_iter().for_each(&mut *take);
+        Some(values)
+    };
+    let all = kept.iter().zip(sign_bits).enumerate().take(steps);
     if mode == mode::DENSE {
-        // SAFETY: all steps have been put.
-        put_values(values, to_values, |step| (unsafe { words.get(2 * STEP * step) }, 0), |coded, _| coded);
+        for ((step, (kept, signs)), to) in all.zip(values.chunks_mut(STEP * VALUE_LEN)) {
+            let [low, high] = next(step, *kept, signs)?;
+            put_step(to, low, high);
+        }
     } else {
-        let mut at = 0;
-        let next = |step: usize| {
-            let there = map.get(step).copied().unwrap_or(0);
-            // SAFETY: all items have been put and a register behind the last, and `at` is no more
-            // than they are.
-            let words = unsafe { words.get(2 * at) };
-            at += there.count_ones() as usize;
-            (_mm512_maskz_expand_epi16(there, words), 0)
-        };
-        put_values(values, to_values, next, |coded, _| coded);
+        for (step, (kept, signs)) in all {
+            let [low, high] = next(step, *kept, signs)?;
+            items.put(VALUE_LEN * STEP * step, low);
+            items.put(VALUE_LEN * STEP * step + 64, high);
+        }
+        items.put(VALUE_LEN * STEP * steps, _mm512_setzero_si512());
+        spread(items, &map, values);
     }
     Some(section.len() - planes_left.len())
 }
 
-/// Decodes groups, some of them with raw items, from `bytes`, which begin with the planes of the
-/// first, to `words`, and their raw values to `raw`. Which items are raw, and how many bytes that
-/// took.
-#[inline]
-#[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
-)]
-fn decode_raw(
-    bytes: &[u8],
-    codes: __m512i,
-    signs: &[u32; STEPS],
-    groups: usize,
-    less: __m512i,
-    words: &mut Words,
-    raw: &mut Floats,
-) -> Option<([u32; STEPS], usize)> {
-    let (mut at, mut raw_at) = (0, 0);
-    let mut code_bytes = [0; MAX_OCTETS];
-    put64(&mut code_bytes, 0, codes);
-    let mut is_raw = [0; STEPS];
-    let steps = groups.div_ceil(STEP_GROUPS);
-    let (codes, _) = code_bytes.as_chunks::<STEP_GROUPS>();
-    for (step, ((codes, &signs), is_raw)) in codes.iter().zip(signs).zip(&mut is_raw).enumerate().take(steps)
-    {
+/// Four groups, some of them with raw items.
+struct Groups {
+    /// As [`expand`] returns them.
+    planes: __m512i,
+    is_raw: u32,
+    /// The raw items, each at its place.
+    raw: [__m512i; 2],
+}
+
+impl Groups {
+    /// Reads groups of these codes at `at` of `bytes`; `at` is then where they end.
+    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    )]
+    fn read(bytes: &[u8], at: &mut usize, codes: &[u8; STEP_GROUPS]) -> Option<Self> {
         let mut planes = [_mm_setzero_si128(); STEP_GROUPS];
-        for (group, (&code, planes)) in codes.iter().zip(&mut planes).enumerate() {
+        let mut raw = [_mm256_setzero_si256(); STEP_GROUPS];
+        let mut is_raw = 0;
+        for (group, ((&code, planes), raw)) in codes.iter().zip(&mut planes).zip(&mut raw).enumerate() {
             let has_raw = code == RAW_GROUP;
-            let [first, second] = *bytes.get(at..)?.first_chunk().unwrap_or(&[0; 2]);
+            let [first, second] = *bytes.get(*at..)?.first_chunk().unwrap_or(&[0; 2]);
             // Without a branch: which groups have raw items is hard to foretell.
             let (of_group, width, head) = if has_raw { (first, second, 2) } else { (0, code, 0) };
-            let raw_len = VALUE_LEN * u32::from(of_group).count_ones() as usize;
-            let raw_from = at + head + usize::from(width);
-            if width > MAX_WIDTH || raw_from + raw_len > bytes.len() {
+            let raw_from = *at + head + usize::from(width);
+            let end = raw_from + VALUE_LEN * u32::from(of_group).count_ones() as usize;
+            if width > MAX_WIDTH || end > bytes.len() {
                 return None;
             }
             let ones = _mm_setr_epi8(-1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
-            let from = bytes.as_ptr().wrapping_add(at + head);
+            let from = bytes.as_ptr().wrapping_add(*at + head);
             // SAFETY: of the 16 bytes from one before the planes on only planes are read, and they
             // have been compared.
             *planes = unsafe { _mm_mask_loadu_epi8(ones, (2 << width) - 2, from.wrapping_sub(1).cast()) };
             let from = bytes.as_ptr().wrapping_add(raw_from);
-            let there = _bzhi_u32(u32::MAX, raw_len as u32);
-            // SAFETY: only raw values are read, and they have been compared.
-            let values = unsafe { _mm256_maskz_loadu_epi8(there, from.cast()) };
-            raw.put(raw_at, _mm512_zextsi256_si512(values));
-            *is_raw |= u32::from(of_group) << (8 * group);
-            raw_at += raw_len;
-            at = raw_from + raw_len;
+            // SAFETY: as many values are read as bits are set, and they have been compared.
+            *raw = unsafe { _mm256_maskz_expandloadu_epi32(of_group, from.cast()) };
+            is_raw |= u32::from(of_group) << (8 * group);
+            *at = end;
         }
         let [a, b, c, d] = planes;
         let low = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(a), b);
         let high = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(c), d);
         let planes = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high);
-        words.put(2 * STEP * step, to_words(planes, signs, less));
+        let [a, b, c, d] = raw;
+        let raw =
+            [[a, b], [c, d]].map(|[low, high]| _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high));
+        Some(Self { planes, is_raw, raw })
     }
-    raw.put(raw_at, _mm512_setzero_si512());
-    Some((is_raw, at))
 }
 
-/// Writes `values`, 32 at a time, which `to_values` makes of words; `blend` puts others to where
-/// the bits say that came with the words.
+/// Fills `values` with `items`, all of which have been put and a register behind the last: each
+/// goes to where the map has a bit, and zeros elsewhere.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
-fn put_values(
-    values: &mut [u8],
-    to_values: impl Fn(__m512i) -> __m512i,
-    mut words: impl FnMut(usize) -> (__m512i, u32),
-    mut blend: impl FnMut(__m512i, u16) -> __m512i,
-) {
-    // To the upper halves of doublewords; zero into the lower ones.
-    let spread = |from: i16| {
-        let mut index = [0u8; 64];
-        let mut i = 0;
-        while i < 16 {
-            index[4 * i + 2] = (2 * i) as u8 + from as u8;
-            index[4 * i + 3] = (2 * i + 1) as u8 + from as u8;
-            i += 1;
-        }
-        get64(&index, 0)
-    };
-    let (low_bytes, high_bytes) = (spread(0), spread(32));
-    let mut both = |step| {
-        let (words, others) = words(step);
-        let mut half = |bytes, others| {
-            blend(to_values(_mm512_maskz_permutexvar_epi8(0xcccc_cccc_cccc_cccc, bytes, words)), others)
-        };
-        [half(low_bytes, others as u16), half(high_bytes, (others >> 16) as u16)]
-    };
-    let (whole, part) = values.as_chunks_mut::<{ STEP * VALUE_LEN }>();
-    let steps = whole.len();
-    for (step, to) in whole.iter_mut().enumerate() {
-        let [low, high] = both(step);
+fn spread(items: &Floats, map: &[u32; STEPS], values: &mut [u8]) {
+    let mut at = 0;
+    for (to, map) in values.chunks_mut(STEP * VALUE_LEN).zip(map) {
+        let [low, high] = [*map as u16, (*map >> 16) as u16].map(|there| {
+            // SAFETY: `at` is no more than the items' end.
+            let items = unsafe { items.get(at) };
+            at += VALUE_LEN * there.count_ones() as usize;
+            _mm512_maskz_expand_epi32(there, items)
+        });
+        put_step(to, low, high);
+    }
+}
+
+/// Writes the values of a step, or, at the end, as many as `to` has.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn put_step(to: &mut [u8], low: __m512i, high: __m512i) {
+    if to.len() == STEP * VALUE_LEN {
         put64(to, 0, low);
         put64(to, 64, high);
-    }
-    if !part.is_empty() {
-        let [low, high] = both(steps);
-        let (low_to, high_to) = part.split_at_mut(part.len().min(64));
+    } else {
+        let (low_to, high_to) = to.split_at_mut(to.len().min(64));
         put_part(low_to, low);
         put_part(high_to, high);
     }
-}
-
-/// From the planes of 32 words, `2p + 1` with its sign; `less` is taken from all but zero.
-#[inline]
-#[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
-)]
-fn to_words(planes: __m512i, signs: u32, less: __m512i) -> __m512i {
-    let magnitudes = _mm512_subs_epu16(untranspose(planes), less);
-    _mm512_mask_sub_epi16(magnitudes, signs, _mm512_setzero_si512(), magnitudes)
 }
 
 /// From planes, the first of each eight words at byte 1 of 16, to 32 words.

@@ -8,6 +8,8 @@ use super::{
 };
 use crate::codec::bit_plane::{Bound, SECTION_VALUES};
 use crate::codec::{EncodeError, VALUE_LEN};
+use crate::kernels::Encoded;
+use crate::kernels::x86::avx512::{Extremes, Sums};
 
 /// Room in which every section fits.
 const APART_LEN: usize = MORE_ROOM + GROUP_ROOM * MAX_OCTETS + VALUE_LEN * SECTION_VALUES;
@@ -18,9 +20,34 @@ const RAW_FROM: i16 = 1 << 14;
     enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
 pub(super) fn encode_sections(values: &[u8], out: &mut [u8], bound: Bound) -> Result<usize, EncodeError> {
+    encode_floats(values, out, bound, |_| ())
+}
+
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+pub(super) fn encode_and_check(values: &[u8], out: &mut [u8], bound: Bound) -> Encoded {
+    let (mut sums, mut extremes) = (Sums::new(), Extremes::new());
+    let len = encode_floats(values, out, bound, |floats| {
+        sums.add(floats);
+        extremes.add(floats);
+    });
+    Encoded::new(len.ok(), sums.sum(), extremes.of(values))
+}
+
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn encode_floats(
+    values: &[u8],
+    out: &mut [u8],
+    bound: Bound,
+    mut see: impl FnMut(__m512i),
+) -> Result<usize, EncodeError> {
     let mut items = Items { words: Words::new(), map: [0; STEPS], count: 0 };
     encode_with(values, out, |values, room| {
-        if !items.take(values, bound)
+        if !items.take(values, bound, &mut see)
             && let Some(len) = encode_taken(&items, values.len() / VALUE_LEN, room)
         {
             return Some(len);
@@ -40,13 +67,13 @@ struct Items {
 }
 
 impl Items {
-    /// Takes the values of a section. Whether one has an exponent from 128 on, which
-    /// [`Self::take_any`] may have to take again.
+    /// Takes the values of a section, and gives all of them to `see` unless the bound is above 1.
+    /// Whether one has an exponent from 128 on, which [`Self::take_any`] may have to take again.
     #[inline]
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
     )]
-    fn take(&mut self, values: &[u8], bound: Bound) -> bool {
+    fn take(&mut self, values: &[u8], bound: Bound, mut see: impl FnMut(__m512i)) -> bool {
         if bound.y() > 0 {
             return true;
         }
@@ -56,6 +83,8 @@ impl Items {
         let mut all = _mm512_setzero_si512();
         self.compact(values, |low, high| {
             all = _mm512_ternarylogic_epi32::<0xfe>(all, low, high);
+            see(low);
+            see(high);
             packed([low, high].map(|f| _mm512_cvttps_epi32(_mm512_castsi512_ps(_mm512_add_epi32(f, up)))))
         });
         _mm512_test_epi32_mask(all, _mm512_set1_epi32(1 << 30)) != 0

@@ -7,10 +7,10 @@
 //! other modes nobody can foretell that number, and pairs cost more than they gain.
 //!
 //! The decoder knows all lengths from map and codes before it decodes a value, so there is no chain
-//! from group to group.
+//! from group to group. It makes values of items, and puts them to their places as a whole: most
+//! values are zero, and cost a part of an expansion. Their sum is taken of the items, too.
 //!
-//! A payload with magnitudes from 2 on costs a pass that finds the greatest, and raw values cost
-//! another, which closes them up. The encoder then writes a step as a whole, and loops over those
+//! A payload with magnitudes from 2 on costs a pass that closes raw values up. The encoder then writes a step as a whole, and loops over those
 //! of its groups that have raw values: what is behind a group's raw values is written once more
 //! behind them. The decoder takes single groups there, instead of four at a time.
 
@@ -20,11 +20,31 @@ mod encode;
 use core::arch::x86_64::*;
 
 use super::Buffer;
-use crate::codec::VALUE_LEN;
-use crate::codec::bit_plane::SECTION_VALUES;
+use crate::checksum::Sum;
+use crate::codec::bit_plane::{Bound, SECTION_VALUES};
+use crate::codec::{DecodeError, VALUE_LEN};
+use crate::kernels::Encoded;
 use crate::kernels::x86::avx512::Avx512;
 
 entries!(Avx512);
+
+/// As [`crate::kernels::Kernel::encode_and_check`], with bounds up to 1; if there is too little
+/// room, the rest says nothing.
+pub(in super::super) fn encode_and_check(_: Avx512, values: &[u8], out: &mut [u8], bound: Bound) -> Encoded {
+    // SAFETY: the callee needs these features and nothing else; the token proves them.
+    unsafe { encode::encode_and_check(values, out, bound) }
+}
+
+/// As [`crate::kernels::Kernel::decode_and_sum`].
+pub(in super::super) fn decode_and_sum(
+    _: Avx512,
+    sections: &[u8],
+    values: &mut [u8],
+    bound: Bound,
+) -> Result<(usize, Sum), DecodeError> {
+    // SAFETY: the callee needs these features and nothing else; the token proves them.
+    unsafe { decode::decode_and_sum(sections, values, bound) }
+}
 
 /// Values, or items, of a step: as words they fill a register. Of items, four groups.
 const STEP: usize = 32;
@@ -130,15 +150,4 @@ fn put_part(to: &mut [u8], bytes: __m512i) {
 fn put_map_words(to: &mut [u32; STEPS], bits: __m512i) {
     // SAFETY: 64 writable bytes; no alignment is asked for.
     unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), bits) };
-}
-
-/// Of 32 values, those whose items have a bit in `of_items`; the first item of theirs is `item`.
-#[inline]
-#[target_feature(
-    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
-)]
-fn of_values(of_items: &[u32; STEPS], item: usize, map: u32) -> u32 {
-    let [low, high] = [item / STEP, item / STEP + 1].map(|step| of_items.get(step).copied().unwrap_or(0));
-    let bits = (u64::from(low) | u64::from(high) << 32) >> (item % STEP);
-    _pdep_u32(bits as u32, map)
 }
