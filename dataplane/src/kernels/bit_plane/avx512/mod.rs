@@ -10,9 +10,10 @@
 //! from group to group. It makes values of items, and puts them to their places as a whole: most
 //! values are zero, and cost a part of an expansion. Their sum is taken of the items, too.
 //!
-//! A payload with magnitudes from 2 on costs a pass that closes raw values up. The encoder then writes a step as a whole, and loops over those
-//! of its groups that have raw values: what is behind a group's raw values is written once more
-//! behind them. The decoder takes single groups there, instead of four at a time.
+//! A payload with magnitudes from 2 on costs a pass that closes raw values up. The encoder then
+//! writes a step as a whole, and loops over those of its groups that have raw values: what is
+//! behind a group's raw values is written once more behind them. The decoder takes single groups
+//! there, instead of four at a time.
 
 mod decode;
 mod encode;
