@@ -305,24 +305,74 @@ mod tests {
         frame
     }
 
-    /// Or the property below would compare a path with itself.
-    #[test]
-    fn what_the_flow_expects_is_encoded_before_it_is_checked() {
-        let rules = Rules::new(&[Rule::STATIC], DEFAULT_MARK).unwrap();
-        let values: Vec<u8> = (1..=362u16).flat_map(|i| (f32::from(i) * 1e-5).to_le_bytes()).collect();
-        let mut engine = Egress::<2>::new(rules, Kernel::detect(), 1500, 1);
-        let mut process = |frame: &[u8]| {
+    /// A connection whose SYN, with number 0, was sent.
+    struct Connection {
+        engine: Egress<2>,
+        /// The next sequence number.
+        next: u32,
+    }
+
+    impl Connection {
+        fn new() -> Self {
+            let rules = Rules::new(&[Rule::STATIC], DEFAULT_MARK).unwrap();
+            let mut new = Self { engine: Egress::new(rules, Kernel::detect(), 1500, 1), next: 1 };
+            let _ = new.send(&tcp(0, true, false, false, &[]));
+            new
+        }
+
+        /// The verdict, and whether anything was written.
+        fn send(&mut self, frame: &[u8]) -> (Verdict, bool) {
             let mut out = vec![0xaa; frame.len()];
-            let verdict = engine.process(frame, &mut out, Millis(0), &NO_CAPABILITIES);
+            let verdict = self.engine.process(frame, &mut out, Millis(0), &NO_CAPABILITIES);
             (verdict, out.iter().any(|byte| *byte != 0xaa))
-        };
-        let _ = process(&tcp(0, true, false, false, &[]));
-        let first = tcp(1, false, false, false, &values);
-        let mut second = tcp(1 + values.len() as u32, false, false, false, &values);
-        assert!(matches!(process(&first).0, Verdict::Changed { change: Change::Compressed, .. }));
-        *second.last_mut().unwrap() ^= 1;
-        assert_eq!(process(&second), (Verdict::Untouched(PassReason::L4Checksum), true));
-        assert_eq!(process(&first), (Verdict::Untouched(PassReason::Resent), false));
+        }
+
+        /// The next segment.
+        fn segment(&mut self, payload: &[u8]) -> Vec<u8> {
+            let frame = tcp(self.next, false, false, false, payload);
+            self.next += payload.len() as u32;
+            frame
+        }
+
+        /// Whether the next segment is encoded before it is found to be corrupt.
+        fn encodes_ahead(&mut self) -> bool {
+            let mut frame = tcp(self.next, false, false, false, &values());
+            *frame.last_mut().unwrap() ^= 1;
+            let (verdict, written) = self.send(&frame);
+            assert_eq!(verdict, Verdict::Untouched(PassReason::L4Checksum));
+            written
+        }
+    }
+
+    fn values() -> Vec<u8> {
+        (1..=362u16).flat_map(|i| (f32::from(i) * 1e-5).to_le_bytes()).collect()
+    }
+
+    /// Or the property below would compare a path with itself; and what is not likely to be
+    /// compressed is not to cost an encoding.
+    #[test]
+    fn what_the_flow_expects_is_encoded_ahead_and_nothing_else() {
+        let mut connection = Connection::new();
+        assert!(!connection.encodes_ahead(), "nothing was compressed yet");
+        let first = connection.segment(&values());
+        assert!(matches!(connection.send(&first).0, Verdict::Changed { change: Change::Compressed, .. }));
+        assert!(connection.encodes_ahead());
+        assert_eq!(connection.send(&first), (Verdict::Untouched(PassReason::Resent), false));
+        assert!(connection.encodes_ahead());
+        let _ = connection.send(&tcp(0x8000_0000, true, false, false, &[]));
+        assert!(!connection.encodes_ahead(), "another SYN: where values start is in doubt");
+
+        let mut mixed = Connection::new();
+        let text = mixed.segment(&[1, 0, 0, 0].repeat(300));
+        assert_eq!(mixed.send(&text).0, Verdict::Untouched(PassReason::NotValues));
+        assert!(!mixed.encodes_ahead(), "its values are none");
+
+        let mut distrusted = Connection::new();
+        let segments: Vec<_> = (0..12).map(|_| distrusted.segment(&values())).collect();
+        for segment in segments.iter().chain(&segments) {
+            let _ = distrusted.send(segment);
+        }
+        assert!(!distrusted.encodes_ahead(), "all of it was sent again");
     }
 
     proptest! {

@@ -208,12 +208,9 @@ impl Kernel {
     ) -> Encoded {
         #[cfg(target_arch = "x86_64")]
         if let (Profile::BitPlane(bound), Token::Avx512(token)) = (profile, self.0)
-            && bound.y() <= 0
+            && let Some(encoded) = bit_plane::avx512::encode_and_check(token, values, coded, bound)
         {
-            let encoded = bit_plane::avx512::encode_and_check(token, values, coded, bound);
-            if encoded.len().is_some() {
-                return encoded;
-            }
+            return encoded;
         }
         let (sum, may_be_implausible) =
             if look { self.sum_and_may_be_implausible(values) } else { (self.sum(values), false) };
@@ -277,7 +274,7 @@ impl Kernel {
         }
     }
 
-    /// As [`Self::decode`]; also the sum of the values.
+    /// As [`Self::decode`], of whole values; also their sum.
     pub(crate) fn decode_and_sum(
         self,
         coded: &[u8],
@@ -286,7 +283,7 @@ impl Kernel {
     ) -> Result<(usize, Sum), DecodeError> {
         match (profile, self.0) {
             #[cfg(target_arch = "x86_64")]
-            (Profile::BitPlane(bound), Token::Avx512(token)) if values.len().is_multiple_of(VALUE_LEN) => {
+            (Profile::BitPlane(bound), Token::Avx512(token)) => {
                 bit_plane::avx512::decode_and_sum(token, coded, values, bound)
             }
             _ => self.decode(coded, values, profile).map(|len| (len, self.sum(values))),

@@ -29,11 +29,22 @@ use crate::kernels::x86::avx512::Avx512;
 
 entries!(Avx512);
 
-/// As [`crate::kernels::Kernel::encode_and_check`], with bounds up to 1; if there is too little
-/// room, the rest says nothing.
-pub(in super::super) fn encode_and_check(_: Avx512, values: &[u8], out: &mut [u8], bound: Bound) -> Encoded {
+/// As [`crate::kernels::Kernel::encode_and_check`]; None for bounds above 1, or if there is too
+/// little room.
+#[inline(always)]
+pub(in super::super) fn encode_and_check(
+    _: Avx512,
+    values: &[u8],
+    out: &mut [u8],
+    bound: Bound,
+) -> Option<Encoded> {
+    // Above 1, not all values are seen in one pass.
+    if bound.y() > 0 {
+        return None;
+    }
     // SAFETY: the callee needs these features and nothing else; the token proves them.
-    unsafe { encode::encode_and_check(values, out, bound) }
+    let encoded = unsafe { encode::encode_and_check(values, out, bound) };
+    encoded.len().is_some().then_some(encoded)
 }
 
 /// As [`crate::kernels::Kernel::decode_and_sum`].
