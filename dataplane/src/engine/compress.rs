@@ -353,6 +353,9 @@ mod tests {
     #[test]
     fn what_the_flow_expects_is_encoded_ahead_and_nothing_else() {
         let mut connection = Connection::new();
+        assert!(!connection.encodes_ahead(), "nothing was sent yet");
+        let incompressible = connection.segment(&[1e6f32.to_le_bytes(), 3e6f32.to_le_bytes()].concat());
+        assert_eq!(connection.send(&incompressible).0, Verdict::Untouched(PassReason::NotShorter));
         assert!(!connection.encodes_ahead(), "nothing was compressed yet");
         let first = connection.segment(&values());
         assert!(matches!(connection.send(&first).0, Verdict::Changed { change: Change::Compressed, .. }));
