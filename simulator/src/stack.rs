@@ -154,7 +154,8 @@ impl Stack {
         let (ratio, [encode, decode]) = (self.ratio(), self.rates);
         let codec = CodecCosts {
             name: self.coding.to_string(),
-            bound: 0,
+            bound: None,
+            lost: 0.0,
             ratio,
             encode: Curve::affine(0.0, encode),
             // By compressed bytes.

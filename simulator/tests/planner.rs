@@ -20,7 +20,8 @@ use proptest::{prop_assert, proptest};
 fn table7() -> CostProfile {
     let codec = CodecCosts {
         name: "onebit".into(),
-        bound: 14,
+        bound: Some(14),
+        lost: 0.0,
         ratio: 32.0,
         encode: Curve::affine(48e-6, 59e9),
         decode: Curve::affine(3.8e-6, 15.3e9),
@@ -69,7 +70,7 @@ fn a_saving_below_the_threshold_is_refused_and_says_so() {
         |threshold| Planner { threshold, ..planner(&profile, Strategy::Ring, 8) }.decide("g", 1 << 30);
     assert!(decide(0.0).compress);
     assert_eq!(decide(0.1).reason, Some(Reason::BelowThreshold));
-    profile.codecs[0].bound = 6;
+    profile.codecs[0].bound = Some(6);
     assert_eq!(planner(&profile, Strategy::Ring, 8).decide("g", 1 << 30).reason, Some(Reason::NoCodec));
     assert_eq!(planner(&profile, Strategy::Ring, 1).decide("g", 1 << 30).reason, Some(Reason::OneRank));
 }
@@ -265,9 +266,16 @@ proptest! {
 fn ten_million(values_a_second: u64, cores: u32, forward: f64) -> (f64, InNetwork) {
     let no_time = Curve::affine(0.0, f64::INFINITY);
     // At this bound a sum of four has 5.57 / 6.49 of the gradient's ratio.
-    let codec =
-        CodecCosts { name: "c".into(), bound: 10, ratio: 4.0, encode: no_time.clone(), decode: no_time };
-    let profile = CostProfile { send: Curve::affine(0.0, 1e9), codecs: vec![codec] };
+    let codec = |name: &str| CodecCosts {
+        name: name.into(),
+        bound: Some(10),
+        lost: 0.0,
+        ratio: 4.0,
+        encode: no_time.clone(),
+        decode: no_time.clone(),
+    };
+    let profile =
+        CostProfile { send: Curve::affine(0.0, 1e9), codecs: vec![codec("bounded:10"), codec("wire:2:10")] };
     let model =
         Model::from_csv("m", &b"name,values,forward_flops\np,10000000,0\n"[..]).unwrap().timed(forward, 0.0);
     let planner = Planner { threshold: 0.1, ..planner(&profile, Strategy::Ring, 4) };
@@ -298,10 +306,78 @@ fn an_aggregator_pays_where_links_bound_and_not_where_it_or_compute_does() {
 #[test]
 fn one_rank_has_nothing_to_sum_and_no_codec_no_chunks() {
     let mut profile = table7();
+    profile.codecs[0].name = "wire:1:14".into();
     let model = Model::published("resnet101").unwrap();
     for (ranks, bound) in [(1, 14), (4, 6)] {
-        profile.codecs[0].bound = bound;
+        profile.codecs[0].bound = Some(bound);
         let planner = planner(&profile, Strategy::Ring, ranks);
         assert_eq!(planner.in_network(&model, &planner.plan(&model), AggregatorRate::default()), None);
+    }
+}
+
+/// The network's codecs are for cards, the host's for hosts.
+#[test]
+fn each_place_has_its_codecs() {
+    let mut profile = table7();
+    let one = profile.codecs.remove(0);
+    let all =
+        [("wire:2:10", Some(10), 9.0), ("wire:2:8", Some(8), 10.0), ("q8", None, 4.0), ("q4", None, 8.0)];
+    for (name, bound, ratio) in all {
+        profile.codecs.push(CodecCosts { name: name.into(), bound, ratio, ..one.clone() });
+    }
+    let decided = |in_nic, bound| {
+        let planner = Planner { in_nic, bound, ..planner(&profile, Strategy::Ring, 4) };
+        planner.decide("g", 400 << 20)
+    };
+    // The one with the highest ratio, since all take as long.
+    for (in_nic, bound, expected) in
+        [(true, 10, "wire:2:10"), (true, 8, "wire:2:8"), (false, 8, "q4"), (false, 14, "q4")]
+    {
+        assert_eq!(decided(in_nic, bound).codec.as_deref(), Some(expected), "{in_nic} {bound}");
+    }
+    assert_eq!(decided(true, 12).reason, Some(Reason::NoCodec));
+}
+
+/// By hand, for four ranks, 10 us and 1 ns a byte to send, 2 us and 0.25 ns a byte to encode, 1 us
+/// and 1 ns a compressed byte to decode, and a quarter of the bytes.
+///
+/// A ring of K parts of m bytes takes 6 (10 us + m/K ns) as it is. With the codec it takes
+/// 6 (10 us + m/4K ns) + 4 (2 us + 0.25 m/K ns) + 4 (1 us + 0.25 m/K ns)
+/// = 72 us + 3.5 m/K ns; with colocated servers, whose owners encode K parts one after the other,
+/// 64 us + 2 K us + (2.5 + 0.25 K) m/K ns. K = 4 is best on the ring. On servers, (2 K us +
+/// 2.5 m/K ns) is least where K^2 = 1.25e-3 m: between 2 and 3 for 4000 bytes, beyond 4 for
+/// 400,000.
+#[test]
+fn decisions_are_those_of_equations_1_and_2_by_hand() {
+    let codec = CodecCosts {
+        name: "q8".into(),
+        bound: None,
+        lost: 0.0,
+        ratio: 4.0,
+        encode: Curve::affine(2e-6, 4e9),
+        decode: Curve::affine(1e-6, 1e9),
+    };
+    let profile = CostProfile { send: Curve::affine(10e-6, 1e9), codecs: vec![codec] };
+    let (small, large) = (4_000, 400_000);
+    for (strategy, bytes, plain_us, coded_us, partitions) in [
+        // 60 + 6 and 72 + 3.5 us: the codec costs more.
+        (Strategy::Ring, small, 66.0, 75.5, 4),
+        // 60 + 600 and 72 + 350 us.
+        (Strategy::Ring, large, 660.0, 422.0, 4),
+        // 64 + 2 K + (2.5 + 0.25 K) 4/K us: 77, 74, 74.33 and 75.5.
+        (Strategy::PsColocated, small, 66.0, 74.0, 4),
+        // 64 + 8 + 350 us.
+        (Strategy::PsColocated, large, 660.0, 422.0, 4),
+    ] {
+        let decision = planner(&profile, strategy, 4).decide("g", bytes);
+        let close =
+            |s: f64, us: f64| assert!((s * 1e6 - us).abs() < 1e-6, "{strategy:?} {bytes}: {decision:?}");
+        close(decision.plain_s, plain_us);
+        close(decision.compressed_s.unwrap(), coded_us);
+        assert_eq!(
+            (decision.compress, decision.partitions),
+            (coded_us < plain_us, partitions),
+            "{decision:?}"
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! Codings: a tensor's values become bytes.
 
 use std::fmt;
+use std::str::FromStr;
 
 use gradwire::codec::bit_plane::Bound;
 use gradwire::codec::{Params, Split};
@@ -182,6 +183,14 @@ impl Coding {
             );
         }
         Ok(())
+    }
+}
+
+impl FromStr for Coding {
+    type Err = CodingError;
+
+    fn from_str(text: &str) -> Result<Self, CodingError> {
+        Self::parse(text, Registry::BUILT_IN)
     }
 }
 

@@ -72,7 +72,8 @@ impl Planner<'_> {
         if self.ranks < 2 {
             return None;
         }
-        let codecs = self.profile.codecs.iter().filter(|codec| codec.bound >= self.bound);
+        // An aggregator sums what the network's codecs make, wherever they run.
+        let codecs = self.candidates(true).filter_map(|codec| Some((codec, codec.bound?)));
         let all = |stages: &dyn Fn(f64) -> Stages| {
             let exchange = |bytes: f64| {
                 let (whole, chunk) =
@@ -84,8 +85,8 @@ impl Planner<'_> {
                 model.parameters.iter().map(|parameter| parameter.bits as f64 / 8.0).collect();
             iteration(model, |at| exchange(bytes[at]))
         };
-        let timed = codecs.map(|codec| {
-            let bound = SUM_RATIOS.iter().map(|known| known.0).filter(|&known| known >= codec.bound).min();
+        let timed = codecs.map(|(codec, bound)| {
+            let bound = SUM_RATIOS.iter().map(|known| known.0).filter(|&known| known >= bound).min();
             let bound = bound.or(Some(SUM_RATIOS[0].0));
             let (gradient, partial_sum) = (codec.ratio, codec.ratio);
             let sums = Ratios { gradient, partial_sum, parameters: 1.0, bound }.of(Content::Sum(self.ranks));

@@ -30,9 +30,11 @@ pub struct Planner<'a> {
     pub strategy: Strategy,
     /// N.
     pub ranks: u32,
-    /// Only codecs whose error bound is 2^-`bound` or tighter.
+    /// Of codecs with an error bound, which are the network's, only those whose bound is
+    /// 2^-`bound` or tighter.
     pub bound: u8,
-    /// The codec runs in the NIC, at the rate of the link: it costs no time of its own.
+    /// The codec is the network's and runs in the NIC, at the rate of the link: it costs no time of
+    /// its own. If not, it is one of the host's.
     pub in_nic: bool,
     /// Smallest part of a tensor's time that has to be saved: 0.1 is 10 %.
     pub threshold: f64,
@@ -45,7 +47,7 @@ pub struct Planner<'a> {
 pub enum Reason {
     /// There is nobody to send to.
     OneRank,
-    /// The profile has no codec that keeps the bound.
+    /// The profile has no codec that keeps the bound, or none that is asked for.
     NoCodec,
     /// Encoding and decoding take longer than compression saves on the wire.
     CodecCostsMore,
@@ -70,7 +72,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::OneRank => "one rank has nobody to send to",
-            Self::NoCodec => "no codec of the profile keeps the bound",
+            Self::NoCodec => "the profile has no codec that loses so little",
             Self::CodecCostsMore => "the codec takes longer than it saves on the wire",
             Self::BelowThreshold => "the saving is below the threshold",
         })
@@ -90,7 +92,7 @@ pub struct Decision {
     pub reason: Option<Reason>,
     /// The codec that is or would be best.
     pub codec: Option<String>,
-    /// Its error bound as an exponent: 10 means 2^-10.
+    /// Its error bound as an exponent, if it has one: 10 means 2^-10.
     pub bound: Option<u8>,
     /// Partitions to send it in, as decided.
     pub partitions: u32,
@@ -199,14 +201,14 @@ impl Planner<'_> {
             decision.reason = Some(Reason::OneRank);
             return decision;
         }
-        let candidates = self.profile.codecs.iter().filter(|codec| codec.bound >= self.bound);
+        let candidates = self.candidates(self.in_nic);
         let timed = candidates.map(|codec| (codec, self.time_with(codec, size)));
         let Some((codec, with)) = timed.min_by(|a, b| a.1.time.total_cmp(&b.1.time)) else {
             decision.reason = Some(Reason::NoCodec);
             return decision;
         };
         decision.codec = Some(codec.name.clone());
-        decision.bound = Some(codec.bound);
+        decision.bound = codec.bound;
         decision.compressed_s = Some(with.time);
         decision.reason = if with.time >= plain.time {
             Some(Reason::CodecCostsMore)
@@ -218,6 +220,12 @@ impl Planner<'_> {
             None
         };
         decision
+    }
+
+    /// The codecs to choose from: the network's, or the host's.
+    fn candidates(&self, networks: bool) -> impl Iterator<Item = &CodecCosts> {
+        let keeps = |codec: &CodecCosts| codec.bound.is_none_or(|bound| bound >= self.bound);
+        self.profile.codecs.iter().filter(move |codec| codec.is_networks() == networks && keeps(codec))
     }
 
     fn time_with(&self, codec: &CodecCosts, bytes: f64) -> Best {

@@ -1,15 +1,19 @@
 //! Measures what sending, encoding and decoding take on this machine or link, for the planner.
 
+use std::hint::black_box;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::time::Instant;
 
-use gradwire::codec::{Params, Split, max_encoded_len};
 use gradwire::kernels::Kernel;
+use gradwire::profile::Profile;
+use gradwire_codecs::{Chosen, Codec};
+use gradwire_collectives::Wire;
 use gradwire_simulator::planner::cost_profile::CodecCosts;
 use gradwire_simulator::planner::curve::Curve;
 
 use crate::error::Error;
+use crate::input::recordings::Recording;
 
 /// Runs of each measurement; its median counts.
 const RUNS: usize = 9;
@@ -18,39 +22,147 @@ const SENT: [usize; 8] = [1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 
 /// Bytes encoded: 4 KiB to 4 MiB.
 const ENCODED: [usize; 6] = [1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22];
 
-/// Steps that [`send`] reports, if it `sends`, and [`codec`] for so many `codecs`.
+/// Steps that [`send`] reports, if it `sends`, and [`host`] and [`wire`] for so many `codecs`.
 #[must_use]
 pub fn steps(sends: bool, codecs: usize) -> u64 {
     (usize::from(sends) * SENT.len() + codecs * ENCODED.len()) as u64
 }
 
-/// Measures this machine's fastest kernel of the codec with the dense split at a bound of
-/// 2^-`bound` on `values` (little-endian `f32`s), repeated as needed, and calls `step` after each
-/// size.
+/// One way from values to bytes and back, to measure.
+trait Coder {
+    /// Encodes afresh, as a first message, and returns the bytes and how long it took.
+    fn encode(&self, values: &[u8]) -> Result<(Vec<u8>, f64), Error>;
+    /// Restores so many bytes of values from the message, and returns how long it took.
+    fn decode(&self, message: &[u8], values: usize) -> Result<(Vec<u8>, f64), Error>;
+}
+
+/// Zeros in memory that is there: its first use would count as the codec's time.
+fn zeros<T: Copy + Default>(touched: T, len: usize) -> Vec<T> {
+    let mut zeros = vec![touched; len];
+    black_box(&mut zeros[..]).fill(T::default());
+    zeros
+}
+
+struct OfWire(Profile);
+
+impl OfWire {
+    fn timed(result: Result<usize, impl std::fmt::Display>, start: Instant) -> Result<(usize, f64), Error> {
+        let time = start.elapsed().as_secs_f64();
+        result.map(|len| (len, time)).map_err(|error| Error::Usage(error.to_string()))
+    }
+}
+
+impl Coder for OfWire {
+    fn encode(&self, values: &[u8]) -> Result<(Vec<u8>, f64), Error> {
+        let mut message = zeros(1, self.0.max_encoded_len(values.len()));
+        let start = Instant::now();
+        let (len, time) = Self::timed(Kernel::detect().encode(values, &mut message, self.0), start)?;
+        message.truncate(len);
+        Ok((message, time))
+    }
+
+    fn decode(&self, message: &[u8], values: usize) -> Result<(Vec<u8>, f64), Error> {
+        let mut restored = zeros(1, values);
+        let start = Instant::now();
+        let (_, time) = Self::timed(Kernel::detect().decode(message, &mut restored, self.0), start)?;
+        Ok((restored, time))
+    }
+}
+
+struct OfHost(Chosen);
+
+impl Coder for OfHost {
+    fn encode(&self, values: &[u8]) -> Result<(Vec<u8>, f64), Error> {
+        let gradient = floats(values);
+        let mut acc = zeros(1.0, gradient.len());
+        let mut state = zeros(1.0, self.0.state_len(gradient.len()));
+        let mut message = zeros(1, self.0.bound(gradient.len()));
+        self.0.give(&gradient, &mut acc, &mut state);
+        let start = Instant::now();
+        let len = self.0.encode(black_box(&mut acc), &mut state, 1, &mut message);
+        let time = start.elapsed().as_secs_f64();
+        message.truncate(len);
+        Ok((message, time))
+    }
+
+    fn decode(&self, message: &[u8], values: usize) -> Result<(Vec<u8>, f64), Error> {
+        let mut sum = zeros(1.0, values / 4);
+        let start = Instant::now();
+        let merged = self.0.merge(black_box(message), &mut sum);
+        let time = start.elapsed().as_secs_f64();
+        merged.map_err(|error| Error::Usage(format!("{}: {error}", self.0)))?;
+        Ok((sum.iter().flat_map(|value| value.to_le_bytes()).collect(), time))
+    }
+}
+
+fn floats(values: &[u8]) -> Vec<f32> {
+    values.as_chunks().0.iter().map(|&value| f32::from_le_bytes(value)).collect()
+}
+
+/// Measures a host codec on `gradients`, and calls `step` after each size.
+///
+/// # Errors
+/// There are no values.
+pub fn host(gradients: &[Recording], codec: Chosen, step: impl Fn()) -> Result<CodecCosts, Error> {
+    costs(codec.to_string(), None, gradients, &OfHost(codec), step)
+}
+
+/// Measures this machine's fastest kernel of the dataplane's codec `wire` with a bound of
+/// 2^-`bound` on `gradients`, and calls `step` after each size.
 ///
 /// # Errors
 /// The bound is not one, there are no values, or the codec refuses them.
-pub fn codec(values: &[u8], bound: u8, step: impl Fn()) -> Result<CodecCosts, Error> {
-    let refused = |error: &dyn std::fmt::Display| Error::Usage(format!("bound {bound}: {error}"));
-    let params = Params::new(bound, Split::Dense, 0).map_err(|error| refused(&error))?;
+pub fn wire(gradients: &[Recording], codec: u8, bound: u8, step: impl Fn()) -> Result<CodecCosts, Error> {
+    let wire = Wire::new(codec, bound.into(), 0);
+    let wire = wire.ok_or_else(|| Error::Usage(format!("wire:{codec}:{bound}: expected {}", Wire::USAGE)))?;
+    costs(wire.to_string(), Some(bound), gradients, &OfWire(wire.profile()), step)
+}
+
+/// The ratio and what is lost, on each gradient; and times on the first values of all of them,
+/// repeated as needed.
+fn costs(
+    name: String,
+    bound: Option<u8>,
+    gradients: &[Recording],
+    coder: &dyn Coder,
+    step: impl Fn(),
+) -> Result<CodecCosts, Error> {
+    let values: Vec<u8> = gradients.iter().flat_map(|gradient| &gradient.values).copied().collect();
     if values.is_empty() {
         return Err(Error::Usage("nothing to measure a codec on".into()));
     }
-    let kernel = Kernel::detect();
-    let mut all = vec![0; max_encoded_len(values.len())];
-    let len = kernel.encode(values, &mut all, params).map_err(|error| refused(&error))?;
-    let ratio = values.len() as f64 / len as f64;
+    let (mut bytes, mut lost) = (0, 0.0);
+    for gradient in gradients {
+        let (message, _) = coder.encode(&gradient.values)?;
+        let (restored, _) = coder.decode(&message, gradient.values.len())?;
+        bytes += message.len();
+        lost += part_lost(&floats(&gradient.values), &floats(&restored)) / gradients.len() as f64;
+    }
     let (mut encode, mut decode) = (Vec::new(), Vec::new());
     for bytes in ENCODED {
         let raw: Vec<u8> = values.iter().copied().cycle().take(bytes).collect();
-        let mut groups = vec![0; max_encoded_len(bytes)];
-        let mut restored = vec![0; bytes];
-        let len = kernel.encode(&raw, &mut groups, params).map_err(|error| refused(&error))?;
-        encode.push((bytes as f64, median(|| kernel.encode(&raw, &mut groups, params).is_ok())));
-        decode.push((len as f64, median(|| kernel.decode(&groups[..len], &mut restored, params).is_ok())));
+        let (message, _) = coder.encode(&raw)?;
+        encode.push((bytes as f64, median(|| Ok(coder.encode(&raw)?.1))?));
+        let time = median(|| Ok(coder.decode(&message, bytes)?.1))?;
+        // A few codecs make one message of several sizes.
+        decode.retain(|point: &(f64, f64)| point.0 < message.len() as f64);
+        decode.push((message.len() as f64, time));
         step();
     }
-    Ok(CodecCosts { name: "dense".into(), bound, ratio, encode: curve(encode)?, decode: curve(decode)? })
+    if let &[(bytes, time)] = &decode[..] {
+        decode.push((bytes + 1.0, time));
+    }
+    let ratio = values.len() as f64 / bytes as f64;
+    Ok(CodecCosts { name, bound, lost, ratio, encode: curve(encode)?, decode: curve(decode)? })
+}
+
+/// The norm of what is missing, over the gradient's; 0 of a gradient of zeros.
+fn part_lost(gradient: &[f32], restored: &[f32]) -> f64 {
+    let squares = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>();
+    let all = squares(&mut gradient.iter().map(|&value| f64::from(value)));
+    let pairs = gradient.iter().zip(restored);
+    let lost = squares(&mut pairs.map(|(&value, &got)| f64::from(value) - f64::from(got)));
+    if all > 0.0 { (lost / all).sqrt() } else { 0.0 }
 }
 
 /// The cost of sending: of the runs at each size the median, and how far they lie apart.
@@ -146,14 +258,9 @@ fn answer(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-fn median(mut work: impl FnMut() -> bool) -> f64 {
-    let mut times: Vec<f64> = (0..RUNS)
-        .map(|_| {
-            let start = Instant::now();
-            std::hint::black_box(work());
-            start.elapsed().as_secs_f64()
-        })
-        .collect();
+/// The median of the times of some runs.
+fn median(mut run: impl FnMut() -> Result<f64, Error>) -> Result<f64, Error> {
+    let mut times = (0..RUNS).map(|_| run()).collect::<Result<Vec<f64>, _>>()?;
     times.sort_by(f64::total_cmp);
-    times[RUNS / 2]
+    Ok(times[RUNS / 2])
 }

@@ -6,9 +6,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
+use gradwire_codecs::{Chosen, Registry};
+use gradwire_collectives::{Coding, CodingError};
 use gradwire_simulator::AggregatorRate;
 use gradwire_simulator::planner::casync::Strategy;
-use gradwire_simulator::planner::cost_profile::CostProfile;
+use gradwire_simulator::planner::cost_profile::{CodecCosts, CostProfile};
 use gradwire_simulator::planner::curve::Curve;
 use gradwire_simulator::planner::in_network::{Bottleneck, InNetwork};
 use gradwire_simulator::planner::{Plan, Planner};
@@ -23,8 +25,8 @@ use crate::input::recordings;
 use crate::report;
 use crate::report::{ProgressBar, Table};
 
-/// Decides for each tensor of a model whether compression pays, by CaSync's cost model and measured
-/// costs.
+/// Decides for each tensor of a model whether compression pays, with which codec and in how many
+/// parts, by CaSync's cost model and measured costs.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -63,13 +65,23 @@ pub struct Args {
     /// Bandwidth of the link between ranks, as 25G or 25Gbit/s, in place of the profile's.
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub bandwidth: Option<u64>,
-    /// The time that each message on that link takes besides its bytes.
-    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time, requires = "bandwidth")]
-    pub latency: f64,
-    /// Loosest error bound as an exponent: 10 means 2^-10 or tighter.
+    /// The time that each message on that link takes besides its bytes [default: that of an empty
+    /// message in the --profile, without one 12us].
+    #[arg(long, value_name = "TIME", value_parser = time, requires = "bandwidth")]
+    pub latency: Option<f64>,
+    /// Codecs to choose from, as plans name them, whatever they lose [default: all that keep
+    /// --bound and --lost].
+    #[arg(long, value_name = "CODEC,..", value_delimiter = ',')]
+    pub codec: Vec<String>,
+    /// The largest part of a gradient's norm that a codec on the host may lose in its first
+    /// message, if --codec names none; q8, which learns as f32 does, loses 0.09 of the built-in
+    /// ones.
+    #[arg(long, value_name = "PART", default_value_t = 0.1, conflicts_with = "codec")]
+    pub lost: f64,
+    /// Loosest error bound of the network's codecs as an exponent: 10 means 2^-10 or tighter.
     #[arg(long, default_value_t = 10, value_parser = bound())]
     pub bound: u8,
-    /// The codec runs in the NIC and costs no time.
+    /// The codec runs in the NIC and costs no time: it is wire:1:B or wire:2:B.
     #[arg(long)]
     pub in_nic: bool,
     /// Values that a core of an aggregator in the switch's place would sum in a second.
@@ -110,18 +122,26 @@ pub struct ProfileArgs {
     #[arg(long, value_name = "ADDRESS")]
     pub connect: Option<String>,
     /// Be the other end of one measurement, and measure nothing.
-    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["connect", "output", "bounds", "gradients"])]
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["connect", "output", "bounds", "codec", "gradients"])]
     pub listen: Option<String>,
-    /// Error bounds to measure the codec at, as exponents.
+    /// Error bounds to measure the network's codecs, wire:1:B and wire:2:B, at, as exponents.
     #[arg(long, value_name = "B,..", value_delimiter = ',', default_value = "10,8,6", value_parser = bound())]
     pub bounds: Vec<u8>,
-    /// Gradients to measure the codec on: .npy files or folders of them [default: built in].
+    /// Codecs on the host to measure [default: each that there is, with parameters that people
+    /// use].
+    #[arg(long, value_name = "CODEC,..", value_delimiter = ',')]
+    pub codec: Vec<String>,
+    /// Gradients to measure codecs on: .npy files or folders of them [default: built in].
     #[arg(long, value_name = "PATH")]
     pub gradients: Vec<PathBuf>,
     /// File to write instead of standard output.
     #[arg(long, value_name = "FILE", value_parser = report::output)]
     pub output: Option<PathBuf>,
 }
+
+/// What a message takes besides its bytes if nobody knows: with it all decisions of HiPress' Table
+/// 7 come out, and `gradwire simulate stack` assumes as much, half of it at each end.
+const LATENCY_S: f64 = 12e-6;
 
 /// The strategy of exchange, as options have it.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -148,15 +168,27 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     if !(0.0..1.0).contains(&args.threshold) {
         return Err(Error::Usage("--threshold has to be from 0 to below 1".into()));
     }
+    if !(0.0..=1.0).contains(&args.lost) {
+        return Err(Error::Usage("--lost has to be from 0 to 1".into()));
+    }
     let model = model(name)?;
-    let link = args.bandwidth.map(|rate| Curve::affine(args.latency, rate as f64 / 8.0));
-    let (profile, sends) = match &args.profile {
+    let asked = args.codec.iter().map(|text| canonical(text)).collect::<Result<Vec<_>, _>>()?;
+    let link = |latency| {
+        let latency = args.latency.unwrap_or(latency);
+        args.bandwidth.map(|rate| Curve::affine(latency, rate as f64 / 8.0))
+    };
+    let (mut profile, sends) = match &args.profile {
         Some(path) => {
             let profile = read(path)?;
-            (CostProfile { send: link.unwrap_or(profile.send), ..profile }, None)
+            let latency = profile.send.at(0.0);
+            (CostProfile { send: link(latency).unwrap_or(profile.send), ..profile }, None)
         }
-        None => measure(&[args.bound], &[], link.map_or(Link::To(None), Link::Known))?,
+        None => {
+            let host = codecs(&asked)?;
+            measure(&[args.bound], &host, &[], link(LATENCY_S).map_or(Link::To(None), Link::Known))?
+        }
     };
+    retain(&mut profile, args, &asked)?;
     let model = args.times.of(model);
     if args.aggregator_rate == 0 || args.aggregator_cores == 0 {
         return Err(Error::Usage("--aggregator-rate and --aggregator-cores have to be positive".into()));
@@ -315,7 +347,8 @@ fn measure_and_write(args: &ProfileArgs, out: &mut impl Write) -> Result<Outcome
         costs::listen(address.as_str())?;
         return Ok(Outcome::Held);
     }
-    let (profile, _) = measure(&args.bounds, &args.gradients, Link::To(args.connect.as_deref()))?;
+    let host = codecs(&args.codec)?;
+    let (profile, _) = measure(&args.bounds, &host, &args.gradients, Link::To(args.connect.as_deref()))?;
     let text = toml::to_string(&profile).map_err(|error| Error::Usage(error.to_string()))?;
     match &args.output {
         Some(path) => {
@@ -326,6 +359,47 @@ fn measure_and_write(args: &ProfileArgs, out: &mut impl Write) -> Result<Outcome
     Ok(Outcome::Held)
 }
 
+/// Leaves the codecs to choose from. The network's stay for what an aggregator would sum.
+fn retain(profile: &mut CostProfile, args: &Args, asked: &[String]) -> Result<(), Error> {
+    for name in asked {
+        if args.in_nic != name.starts_with("wire:") {
+            let expected = if args.in_nic {
+                "with --in-nic the codec is the network's, wire:C:B"
+            } else {
+                "wire:C:B runs in the network: say --in-nic, or take a host codec such as bounded:B"
+            };
+            return Err(Error::Usage(format!("--codec {name}: {expected}")));
+        }
+        if !profile.codecs.iter().any(|codec| codec.name == *name) {
+            let known: Vec<&str> = profile.codecs.iter().map(|codec| codec.name.as_str()).collect();
+            return Err(Error::Usage(format!(
+                "--codec {name} was not measured: the profile has {}; measure it with gradwire plan profile --codec {name}",
+                known.join(", ")
+            )));
+        }
+    }
+    profile.codecs.retain(|codec| {
+        let wanted = |named: bool| if asked.is_empty() { named } else { asked.contains(&codec.name) };
+        if codec.is_networks() { !args.in_nic || wanted(true) } else { wanted(codec.lost <= args.lost) }
+    });
+    Ok(())
+}
+
+/// A codec's name as it prints itself, by which profiles have it.
+fn canonical(text: &str) -> Result<String, Error> {
+    let coding: Coding = text.parse().map_err(|error: CodingError| Error::Usage(error.to_string()))?;
+    Ok(coding.to_string())
+}
+
+/// The host codecs of these names; without any, each that there is.
+fn codecs(names: &[String]) -> Result<Vec<Chosen>, Error> {
+    let all = Registry::EXAMPLES.iter().copied().filter(|name| *name != "f32");
+    let names: Vec<&str> =
+        if names.is_empty() { all.collect() } else { names.iter().map(String::as_str).collect() };
+    let host = names.into_iter().filter(|name| !name.starts_with("wire:"));
+    host.map(|name| Registry::BUILT_IN.codec(name).map_err(|error| Error::Usage(error.to_string()))).collect()
+}
+
 /// The source of the cost of sending.
 enum Link<'a> {
     /// This.
@@ -334,15 +408,20 @@ enum Link<'a> {
     To(Option<&'a str>),
 }
 
-/// Costs of codecs and of the link, and how far the sends lay apart if they were measured.
-fn measure(bounds: &[u8], gradients: &[PathBuf], link: Link) -> Result<(CostProfile, Option<Sends>), Error> {
+/// Costs of the network's codecs at these bounds, of `host`'s, and of the link; and how far the
+/// sends lay apart if they were measured.
+fn measure(
+    bounds: &[u8],
+    host: &[Chosen],
+    gradients: &[PathBuf],
+    link: Link,
+) -> Result<(CostProfile, Option<Sends>), Error> {
     let (recordings, refused) = recordings::load_or_builtin(gradients)?;
     if let Some(error) = refused.into_iter().next() {
         return Err(error);
     }
-    let values: Vec<u8> = recordings.into_iter().flat_map(|recording| recording.values).collect();
     let sends = matches!(link, Link::To(_));
-    let progress = ProgressBar::new("costs", costs::steps(sends, bounds.len()));
+    let progress = ProgressBar::new("costs", costs::steps(sends, 2 * bounds.len() + host.len()));
     let (send, measured) = match link {
         Link::Known(send) => (send, None),
         Link::To(peer) => {
@@ -350,8 +429,10 @@ fn measure(bounds: &[u8], gradients: &[PathBuf], link: Link) -> Result<(CostProf
             (sends.median.clone(), Some(sends))
         }
     };
-    let codecs = bounds.iter().map(|&bound| costs::codec(&values, bound, || progress.step()));
-    Ok((CostProfile { send, codecs: codecs.collect::<Result<_, _>>()? }, measured))
+    let pairs = bounds.iter().flat_map(|&bound| [(1, bound), (2, bound)]);
+    let networks = pairs.map(|(codec, bound)| costs::wire(&recordings, codec, bound, || progress.step()));
+    let hosts = host.iter().map(|&codec| costs::host(&recordings, codec, || progress.step()));
+    Ok((CostProfile { send, codecs: networks.chain(hosts).collect::<Result<_, _>>()? }, measured))
 }
 
 fn read(path: &Path) -> Result<CostProfile, Error> {
@@ -361,10 +442,20 @@ fn read(path: &Path) -> Result<CostProfile, Error> {
         let offset = error.span().map_or(0, |span| span.start);
         Error::input(&name, offset, error.message(), "a profile as `gradwire plan profile` writes it")
     })?;
-    match profile.codecs.iter().find(|codec| !(codec.ratio.is_finite() && codec.ratio > 0.0)) {
-        Some(codec) => {
-            Err(Error::Usage(format!("{name}: codec {} has a ratio of {}", codec.name, codec.ratio)))
+    for codec in &profile.codecs {
+        let CodecCosts { name: codec_name, ratio, lost, .. } = codec;
+        let bad = |why: String| Err(Error::Usage(format!("{name}: codec {codec_name} {why}")));
+        if !(ratio.is_finite() && *ratio > 0.0) {
+            return bad(format!("has a ratio of {ratio}: expected raw bytes over compressed bytes, above 0"));
         }
-        None => Ok(profile),
+        if lost.is_nan() || *lost < 0.0 {
+            return bad(format!("has lost = {lost}: expected a part of the norm, 0 or more"));
+        }
+        match codec.coding() {
+            Err(error) => return bad(format!("is none: {error}")),
+            Ok(coding) if coding.to_string() != *codec_name => return bad(format!("is named {coding}")),
+            Ok(_) => {}
+        }
     }
+    Ok(profile)
 }

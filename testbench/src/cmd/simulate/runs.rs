@@ -418,8 +418,7 @@ fn compression(text: &str) -> Result<Compression, Error> {
     let bound = codec.strip_prefix("on-host:b").and_then(|bound| bound.parse().ok());
     let bound =
         bound.ok_or_else(|| Error::Usage(format!("{text}: only on-host:b10, b8 or b6 can be measured")))?;
-    let values: Vec<u8> = recordings::builtin()?.into_iter().flat_map(|recording| recording.values).collect();
-    let measured = costs::codec(&values, bound, || {})?;
+    let measured = costs::wire(&recordings::builtin()?, 1, bound, || {})?;
     let megabyte = 1e6;
     let rate = |seconds: f64| megabyte / seconds / 1e9;
     let (encode, decode) = (measured.encode.at(megabyte), measured.decode.at(megabyte / measured.ratio));
