@@ -14,7 +14,7 @@
 
 use std::fmt;
 
-use gradwire_collectives::{Choice, Coding, CollectivePlan, GraphPlan, Order, Strategy};
+use gradwire_collectives::{Choice, Coding, CollectivePlan, GraphPlan, Order, RowFilter, Strategy};
 use serde::Serialize;
 
 use crate::error::SimError;
@@ -122,7 +122,7 @@ impl Stack {
             Step::Selection => {
                 let decided = self.decisions()?.into_iter().map(|decision| {
                     let coding = if decision.compress { self.coding } else { Coding::exact() };
-                    (decision.tensor, choice(coding, Some(decision.partitions as usize)))
+                    (RowFilter::named(decision.tensor), choice(coding, Some(decision.partitions as usize)))
                 });
                 let usual = choice(self.coding, Some(self.scenario.workers as usize));
                 GraphPlan { rows: decided.filter(|(_, choice)| *choice != usual).collect(), ..bulk }

@@ -1,10 +1,9 @@
 //! Which tensor is exchanged how.
 
 use std::net::{IpAddr, SocketAddr};
-use std::str::FromStr;
+use std::ops::Range;
 
 use gradwire::wire::chunk::PORT;
-use gradwire_codecs::Registry;
 use serde::{Deserialize, Serialize};
 
 use crate::coding::{Coding, CodingError, Wire};
@@ -21,6 +20,40 @@ pub struct Choice {
     pub strategy: Strategy,
     /// Into how many parts it is cut; without a number as many as there are ranks.
     pub partitions: Option<usize>,
+}
+
+/// The tensors that a row is for: those that fit both.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RowFilter {
+    /// A name, or its beginning and `*`; without one, all names.
+    pub name: Option<String>,
+    /// The numbers of values that a tensor may have.
+    pub values: Range<usize>,
+}
+
+impl RowFilter {
+    /// Any number of values.
+    pub const ANY: Range<usize> = 0..usize::MAX;
+
+    /// Tensors of this name, whatever their size.
+    #[must_use]
+    pub fn named(name: impl Into<String>) -> Self {
+        Self { name: Some(name.into()), values: Self::ANY }
+    }
+
+    /// Tensors of this size, whatever their name.
+    #[must_use]
+    pub const fn sized(values: Range<usize>) -> Self {
+        Self { name: None, values }
+    }
+
+    fn fits(&self, name: &str, values: usize) -> bool {
+        let named = self.name.as_deref().is_none_or(|row| match row.strip_suffix('*') {
+            Some(beginning) => name.starts_with(beginning),
+            None => name == row,
+        });
+        named && self.values.contains(&values)
+    }
 }
 
 /// The order in which messages leave.
@@ -56,8 +89,8 @@ pub enum CollectivePlan {
 pub struct GraphPlan {
     /// Tensors without a row of their own.
     pub others: Choice,
-    /// Rows: a name, or its beginning and `*`. The first that fits counts.
-    pub rows: Vec<(String, Choice)>,
+    /// Rows. The first that fits counts.
+    pub rows: Vec<(RowFilter, Choice)>,
     /// Tensors with fewer values, and without a row, are exchanged together, as `f32` and in one
     /// part: they cost more in messages than in bytes. If the codec of `others` has a momentum,
     /// they have it too.
@@ -69,7 +102,7 @@ pub struct GraphPlan {
 }
 
 /// Begins the strategy that sums in the network.
-const IN_NETWORK: &str = "in-network:";
+pub(crate) const IN_NETWORK: &str = "in-network:";
 
 /// An address of an aggregator, with or without its port.
 pub(crate) fn aggregator_address(text: &str) -> Result<SocketAddr, PlanError> {
@@ -97,66 +130,6 @@ impl CollectivePlan {
     #[must_use]
     pub fn exact() -> Self {
         Self::Graph(GraphPlan::exact())
-    }
-
-    /// Reads a plan's TOML.
-    ///
-    /// ```
-    /// # use gradwire_codecs::Registry;
-    /// # use gradwire_collectives::CollectivePlan;
-    /// let plan = CollectivePlan::parse(
-    ///     r#"
-    ///     strategy = "servers"
-    ///     codec = "q8:256"
-    ///
-    ///     [[tensor]]
-    ///     name = "embedding*"
-    ///     strategy = "all-gather"
-    ///     codec = "dgc:1"
-    ///     partitions = 1
-    ///     "#,
-    ///     Registry::BUILT_IN,
-    /// )?;
-    /// assert_eq!(plan.graph().unwrap().choice("embedding.weight").unwrap().partitions, Some(1));
-    /// # Ok::<(), gradwire_collectives::PlanError>(())
-    /// ```
-    ///
-    /// # Errors
-    /// It is no TOML, has a field that no plan has, or names what there is not.
-    pub fn parse(text: &str, registry: Registry) -> Result<Self, PlanError> {
-        let file: File = toml::from_str(text).map_err(|error| PlanError::Toml { why: error.to_string() })?;
-        let in_network = file.strategy.as_deref().and_then(|strategy| strategy.strip_prefix(IN_NETWORK));
-        let Some(address) = in_network else { return GraphPlan::read(&file, registry).map(Self::Graph) };
-        let wire = match &file.codec {
-            None => Wire::default(),
-            Some(codec) => match Coding::parse(codec, registry)? {
-                Coding::Wire(wire) => wire,
-                Coding::Host(got) => return Err(PlanError::AggregatorClient { got: got.to_string() }),
-            },
-        };
-        let has_sizes = file.partitions.is_some() || file.small.is_some() || file.bulk.is_some();
-        if !file.tensor.is_empty() || has_sizes || file.order.is_some() {
-            return Err(PlanError::AggregatorClient { got: "rows, partitions, small, bulk or order".into() });
-        }
-        Ok(Self::InNetwork { address: aggregator_address(address)?, wire })
-    }
-
-    /// The plan as TOML, which [`parse`](Self::parse) reads.
-    #[must_use]
-    pub fn to_toml(&self) -> String {
-        let file = match self {
-            Self::InNetwork { wire, .. } => File {
-                strategy: Some(self.strategy()),
-                codec: Some(wire.to_string()),
-                partitions: None,
-                small: None,
-                bulk: None,
-                order: None,
-                tensor: Vec::new(),
-            },
-            Self::Graph(plan) => plan.written(),
-        };
-        toml::to_string(&file).expect("a plan is strings and numbers")
     }
 
     /// The graphs, if ranks exchange messages.
@@ -239,73 +212,16 @@ impl GraphPlan {
         Self::of(Coding::exact(), Strategy::Servers(None))
     }
 
-    fn read(file: &File, registry: Registry) -> Result<Self, PlanError> {
-        let choice = |row: &Row, default: Option<&Choice>| {
-            let missing = |what| PlanError::Missing { what };
-            let coding = match (&row.codec, default) {
-                (Some(codec), _) => Coding::parse(codec, registry)?,
-                (None, Some(default)) => default.coding,
-                (None, None) => return Err(missing("codec")),
-            };
-            let strategy = match (&row.strategy, default) {
-                (Some(strategy), _) => strategy.parse()?,
-                (None, Some(default)) => default.strategy,
-                (None, None) => return Err(missing("strategy")),
-            };
-            let partitions = row.partitions.or_else(|| default?.partitions);
-            if partitions.is_some_and(|partitions| !(1..=MAX_PARTITIONS).contains(&partitions)) {
-                return Err(PlanError::Partitions { got: partitions.unwrap_or(0) });
-            }
-            coding.check(strategy)?;
-            Ok(Choice { coding, strategy, partitions })
-        };
-        let (strategy, codec) = (file.strategy.clone(), file.codec.clone());
-        let others = choice(&Row { name: None, strategy, codec, partitions: file.partitions }, None)?;
-        let rows = file.tensor.iter().map(|tensor| {
-            let name = tensor.name.clone().ok_or(PlanError::Missing { what: "name" })?;
-            Ok((name, choice(tensor, Some(&others))?))
-        });
-        Ok(Self {
-            rows: rows.collect::<Result<_, PlanError>>()?,
-            others,
-            small: file.small.unwrap_or(Self::DEFAULT_SMALL),
-            bulk: file.bulk.unwrap_or(Self::DEFAULT_BULK),
-            order: file.order.unwrap_or_default(),
-        })
-    }
-
-    fn written(&self) -> File {
-        let row = |(name, choice): &(String, Choice)| Row {
-            name: Some(name.clone()),
-            strategy: Some(choice.strategy.to_string()),
-            codec: Some(choice.coding.to_string()),
-            partitions: choice.partitions,
-        };
-        File {
-            strategy: Some(self.others.strategy.to_string()),
-            codec: Some(self.others.coding.to_string()),
-            partitions: self.others.partitions,
-            small: Some(self.small),
-            bulk: Some(self.bulk),
-            order: Some(self.order),
-            tensor: self.rows.iter().map(row).collect(),
-        }
-    }
-
     /// The one choice for all tensors, if the plan says nothing else.
     pub(crate) fn uniform(&self) -> Option<(Coding, Strategy)> {
         let Choice { coding, strategy, .. } = self.others;
         (*self == Self::of(coding, strategy)).then_some((coding, strategy))
     }
 
-    /// The row that fits the tensor's name, if there is one.
+    /// The choice of the row that fits the tensor of so many values, if there is one.
     #[must_use]
-    pub fn choice(&self, tensor: &str) -> Option<&Choice> {
-        let fits = |row: &str| match row.strip_suffix('*') {
-            Some(beginning) => tensor.starts_with(beginning),
-            None => tensor == row,
-        };
-        self.rows.iter().find(|(row, _)| fits(row)).map(|(_, choice)| choice)
+    pub fn choice(&self, tensor: &str, values: usize) -> Option<&Choice> {
+        self.rows.iter().find(|(filter, _)| filter.fits(tensor, values)).map(|(_, choice)| choice)
     }
 
     /// Does any tensor need tagged connections?
@@ -326,7 +242,13 @@ impl GraphPlan {
     /// # Errors
     /// A strategy is not for so many ranks, or does not go with its codec.
     pub fn jobs(&self, layout: &Layout, ranks: usize) -> Result<Vec<Job>, PlanError> {
-        self.jobs_of(layout, ranks, |at| self.choice(&layout.tensors()[at].0))
+        self.jobs_of(layout, ranks, |at| self.choice_at(layout, at))
+    }
+
+    /// The choice for a tensor of the layout.
+    pub(crate) fn choice_at(&self, layout: &Layout, at: usize) -> Option<&Choice> {
+        let (name, range) = &layout.tensors()[at];
+        self.choice(name, range.len())
     }
 
     /// [`jobs`](Self::jobs) with a choice for a tensor by its place, not by its name.
@@ -374,41 +296,35 @@ impl GraphPlan {
     }
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    strategy: Option<String>,
-    codec: Option<String>,
-    partitions: Option<usize>,
-    small: Option<usize>,
-    bulk: Option<usize>,
-    order: Option<Order>,
-    #[serde(default)]
-    tensor: Vec<Row>,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Row {
-    name: Option<String>,
-    strategy: Option<String>,
-    codec: Option<String>,
-    partitions: Option<usize>,
-}
-
 /// Why this is no plan.
 #[non_exhaustive]
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what is wrong")]
 pub enum PlanError {
+    /// A file that cannot be read.
+    #[error(
+        "plan file {file}: {why}: expected a plan's TOML, as `gradwire plan MODEL --ranks N --out FILE` writes it"
+    )]
+    Unreadable { file: String, why: String },
+    /// A file that is no plan.
+    #[error("{file}: {why}")]
+    File { file: String, why: Box<PlanError> },
+    /// What a line of a plan's TOML says.
+    #[error("line {line}: {why}")]
+    Line { line: usize, why: Box<PlanError> },
     /// Not the TOML of a plan.
     #[error("plan: {why}")]
     Toml { why: String },
     /// A field is not there.
     #[error(
-        "plan: '{what}' is missing: each plan has strategy and codec for all tensors, and each [[tensor]] a name"
+        "plan: '{what}' is missing: each plan has strategy and codec for all tensors, and each [[tensor]] a name, or values, or both"
     )]
     Missing { what: &'static str },
+    /// No range of numbers of values.
+    #[error(
+        "plan: values = '{got}': expected FROM..BELOW, such as 1024..65536, 65536.. or ..1024, with FROM below BELOW"
+    )]
+    Values { got: String },
     /// No or too many partitions.
     #[error(
         "plan: partitions = {got}: expected 1 to {MAX_PARTITIONS}, or no such line for as many as there are ranks"
@@ -446,18 +362,8 @@ pub enum PlanError {
     Coding(#[from] CodingError),
 }
 
-impl FromStr for CollectivePlan {
-    type Err = PlanError;
-
-    fn from_str(text: &str) -> Result<Self, PlanError> {
-        Self::parse(text, Registry::BUILT_IN)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::ops::Range;
-
     use super::*;
     use crate::graph::{Op, Rank, Task};
 
@@ -486,8 +392,8 @@ mod tests {
         let plan: CollectivePlan = TEXT.parse().unwrap();
         assert_eq!(plan.to_toml().parse(), Ok(plan.clone()));
         let plan = graph(TEXT);
-        assert_eq!(plan.choice("fc.1").unwrap().strategy, Strategy::Servers(None));
-        assert!(plan.is_tagged() && plan.choice("fc").is_none());
+        assert_eq!(plan.choice("fc.1", 10).unwrap().strategy, Strategy::Servers(None));
+        assert!(plan.is_tagged() && plan.choice("fc", 10).is_none());
     }
 
     #[test]

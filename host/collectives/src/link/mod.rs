@@ -329,7 +329,7 @@ impl Link {
                 self.sum_in_network(buffer, layout, &plan.strategy(), *address, *wire)
             }
             CollectivePlan::Graph(plan) => {
-                let chosen = |at: usize| plan.choice(&layout.tensors()[at].0);
+                let chosen = |at: usize| plan.choice_at(layout, at);
                 self.run(buffer, layout, plan, &chosen, residuals, record)
             }
         }

@@ -39,7 +39,7 @@ impl Link {
         residuals: &mut Residuals,
     ) -> Result<Report, LinkError> {
         self.check_fit(buffer.len(), layout, residuals)?;
-        let chosen = |at: usize| plan.choice(&layout.tensors()[at].0);
+        let chosen = |at: usize| plan.choice_at(layout, at);
         let jobs = self.jobs(layout, plan, &chosen, Strategy::Push)?;
         self.run_jobs(buffer, layout, plan, jobs, &chosen, residuals, None)
     }
@@ -54,7 +54,7 @@ impl Link {
     ) -> Result<Report, LinkError> {
         let residuals = &mut Residuals::new();
         self.check_fit(buffer.len(), layout, residuals)?;
-        let chosen = |at: usize| plan.choice(&layout.tensors()[at].0);
+        let chosen = |at: usize| plan.choice_at(layout, at);
         let jobs = self.jobs(layout, plan, &chosen, Strategy::Pull)?;
         self.run_jobs(buffer, layout, plan, jobs, &chosen, residuals, None)
     }
