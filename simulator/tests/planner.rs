@@ -381,3 +381,20 @@ fn decisions_are_those_of_equations_1_and_2_by_hand() {
         );
     }
 }
+
+/// A codec with a momentum needs all tensors: others would learn without it.
+#[test]
+fn a_momentum_is_for_all_tensors_or_none() {
+    let mut profile = table7();
+    profile.codecs[0].name = "dgc:1:0.9".into();
+    let planner = planner(&profile, Strategy::PsColocated, 4);
+    let model = Model::from_csv("two", &b"name,values\na,2000\nb,9000000\n"[..]).unwrap();
+    let classes = planner.classes(&model, 1000);
+    let codecs: Vec<Option<&str>> = classes.iter().map(|class| class.codec.as_deref()).collect();
+    assert_eq!((codecs[0], codecs.last()), (None, Some(&Some("dgc:1:0.9"))), "{classes:?}");
+    let refused = planner.graph_plan(&classes, 1000).unwrap_err().to_string();
+    assert!(refused.contains("dgc:1:0.9 has a momentum"), "{refused}");
+    // Only large ones.
+    let all = planner.graph_plan(&classes[classes.len() - 1..], 1000).unwrap();
+    assert!(all.rows.is_empty() && all.others.coding.to_string() == "dgc:1:0.9");
+}

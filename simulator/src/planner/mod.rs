@@ -1,10 +1,12 @@
 //! The planner: for each tensor, whether compression pays, and what the whole iteration gains.
 //!
 //! [`collectives`], [`pipe_sgd`] and [`casync`] are cost models as published; a [`cost_profile`]
-//! has the costs that they need; [`Planner`] decides by CaSync's Eq. 1 and 2. [`in_network`] says
-//! what an aggregator would change.
+//! has the costs that they need; [`Planner`] decides by CaSync's Eq. 1 and 2. [`classes`] makes a
+//! plan of that, which the collectives run, and [`in_network`] says what an aggregator would
+//! change.
 
 pub mod casync;
+pub mod classes;
 pub mod collectives;
 pub mod cost_profile;
 pub mod curve;

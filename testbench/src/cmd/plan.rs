@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use gradwire_codecs::{Chosen, Registry};
-use gradwire_collectives::{Coding, CodingError};
+use gradwire_collectives::{Coding, CodingError, CollectivePlan, GraphPlan};
 use gradwire_simulator::AggregatorRate;
 use gradwire_simulator::planner::casync::Strategy;
+use gradwire_simulator::planner::classes::SizeClass;
 use gradwire_simulator::planner::cost_profile::{CodecCosts, CostProfile};
 use gradwire_simulator::planner::curve::Curve;
 use gradwire_simulator::planner::in_network::{Bottleneck, InNetwork};
@@ -34,7 +35,8 @@ use crate::report::{ProgressBar, Table};
     after_help = "\
 JSON: {\"tensors\": [{\"tensor\", \"bytes\", \"compress\", \"reason\", \"codec\", \"bound\", \"partitions\", \"plain_s\",
 \"truncated_s\", \"compressed_s\"}], \"iteration_f32_s\", \"iteration_16bit_s\", \"iteration_s\", \"gain_f32\", \"gain_16bit\",
-\"pays\", \"loopback\", \"in_network\": {\"iteration_s\", \"gain\", \"bottleneck\", \"cores\", \"pays\"}}; partitions are those of the decision. loopback is null, or {\"gain_f32\": [least, most], \"pays_always\"} if the
+\"pays\", \"classes\": [{\"from\", \"below\", \"codec\", \"partitions\", \"tensors\"}], \"loopback\", \"in_network\": {\"iteration_s\", \"gain\", \"bottleneck\", \"cores\", \"pays\"}}; partitions are those of the decision.
+classes are the numbers of values that are exchanged alike, of tensors of at least --small; codec is null for f32. loopback is null, or {\"gain_f32\": [least, most], \"pays_always\"} if the
 plan rests on sends over this machine's loopback. in_network is an iteration with an aggregator in the switch's place, and
 \"gain\" is the plan's over it; \"cores\" are those with which the aggregator would not be the bottleneck.
 
@@ -42,6 +44,8 @@ Examples:
   gradwire plan gpt2 --ranks 8 --bandwidth 25G --latency 5us --forward 50ms --backward 100ms
   gradwire plan profile --output this.toml
   gradwire plan vgg16 --ranks 16 --profile this.toml
+  gradwire plan resnet50 --ranks 4 --strategy ps-colocated --bandwidth 1G --out plan.toml
+  gradwire allreduce --local 4 --model resnet50 --plan plan.toml
   gradwire plan my.csv --ranks 5 --strategy ps --profile this.toml --json"
 )]
 pub struct Args {
@@ -93,6 +97,13 @@ pub struct Args {
     /// Smallest saving that is worth it, as a part of a tensor's time.
     #[arg(long, default_value_t = 0.1)]
     pub threshold: f64,
+    /// Tensors with fewer values go together, as f32.
+    #[arg(long, value_name = "N", default_value_t = GraphPlan::DEFAULT_SMALL as u64)]
+    pub small: u64,
+    /// Write the plan as TOML: what `gradwire allreduce --plan FILE` and PyTorch's
+    /// `gradwire.State(plan="@FILE")` run, at ranks of this model.
+    #[arg(long, value_name = "FILE", value_parser = report::output)]
+    pub out: Option<PathBuf>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "a doc comment would become the help of the flattened options")]
     pub times: TimesArgs,
@@ -207,6 +218,14 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
         threshold: args.threshold,
     };
     let plan = planner.plan(&model);
+    let classes = planner.classes(&model, args.small);
+    if let Some(path) = &args.out {
+        let made = format!("gradwire plan {name} --ranks {ranks}");
+        let plan = CollectivePlan::from(planner.graph_plan(&classes, args.small)?);
+        let text =
+            format!("# As {made} decided; docs/collectives.md says what a line means.\n{}", plan.to_toml());
+        fs::write(path, text).map_err(|source| Error::io(path.display().to_string(), "write", source))?;
+    }
     let aggregator = AggregatorRate { rate: args.aggregator_rate, cores: args.aggregator_cores };
     let in_network = planner.in_network(&model, &plan, aggregator);
     // Sends that were measured without a profile went over loopback: the plan is worth what they
@@ -219,9 +238,10 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
         Loopback::between(&over(sends.fastest), &over(sends.slowest))
     });
     if args.json {
-        report::json(out, &PlanReport { plan: &plan, loopback, in_network })?;
+        report::json(out, &PlanReport { plan: &plan, classes: &classes, loopback, in_network })?;
     } else {
         write(out, &plan, args.threshold, args.long)?;
+        write_classes(out, &classes, args.small)?;
         if let Some(summed) = in_network {
             write_in_network(out, summed, aggregator)?;
         }
@@ -243,6 +263,8 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
 struct PlanReport<'a> {
     #[serde(flatten)]
     plan: &'a Plan,
+    /// What the plan file has.
+    classes: &'a [SizeClass],
     /// If the plan rests on this machine's loopback.
     loopback: Option<Loopback>,
     /// With an aggregator.
@@ -316,6 +338,18 @@ fn write(out: &mut impl Write, plan: &Plan, threshold: f64, long: bool) -> Resul
     };
     writeln!(out, "{verdict}")?;
     Ok(())
+}
+
+/// What the plan file says.
+fn write_classes(out: &mut impl Write, classes: &[SizeClass], small: u64) -> Result<(), Error> {
+    writeln!(out, "\ntensors of fewer than {small} values go together, as f32; of others, by their values:")?;
+    let mut table = Table::new(&["values", "codec", "K", "tensors"]);
+    for SizeClass { from, below, codec, partitions, tensors } in classes {
+        let below = below.map_or_else(String::new, |below| below.to_string());
+        let codec = codec.clone().unwrap_or_else(|| "f32".into());
+        table.row([format!("{from}..{below}"), codec, partitions.to_string(), tensors.to_string()]);
+    }
+    Ok(table.write(out)?)
 }
 
 /// Whether an aggregator in the network pays, and if not, why.

@@ -105,7 +105,7 @@ pub struct Args {
     /// The number of groups --strategy hierarchy makes.
     #[arg(long, value_name = "G", conflicts_with = "plan", value_parser = clap::value_parser!(u16).range(1..))]
     pub groups: Option<u16>,
-    /// A plan as TOML, instead of strategy and codec.
+    /// A plan as TOML, instead of strategy and codec: as `gradwire plan --out` writes it.
     #[arg(long, value_name = "FILE")]
     pub plan: Option<PathBuf>,
     /// Parts of the gradient, which form the pipeline [default: as many as ranks].
@@ -283,12 +283,7 @@ fn place(args: &Args) -> Result<(usize, usize), Error> {
 
 fn plan(args: &Args, ranks: usize) -> Result<CollectivePlan, Error> {
     let mut plan = match &args.plan {
-        Some(path) => {
-            let file = path.display().to_string();
-            let text = std::fs::read_to_string(path).map_err(|error| Error::io(&file, "read", error))?;
-            CollectivePlan::parse(&text, Registry::BUILT_IN)
-                .map_err(|error| Error::Usage(format!("{file}: {error}")))?
-        }
+        Some(path) => CollectivePlan::load(path, Registry::BUILT_IN).map_err(usage)?,
         None => {
             let name = args.strategy.as_deref().unwrap_or("ring");
             let grouped = match (name, args.groups) {
@@ -505,7 +500,8 @@ impl Job<'_> {
     fn exchange(&self, link: &mut Link) -> Result<AllreduceReport, Error> {
         let values = self.layout.values();
         let coding = self.plan.coding();
-        let exact = coding.is_exact() && self.plan.graph().is_some_and(|plan| plan.rows.is_empty());
+        let exact = coding.is_exact()
+            && self.plan.graph().is_some_and(|plan| plan.rows.iter().all(|(_, row)| row.coding.is_exact()));
         let (mut residuals, mut times, mut computes) = (Residuals::new(), Vec::new(), Vec::new());
         // An aggregator's messages are its own: what it sums is compared with the exact sum.
         let by_aggregator = self.plan.graph().is_none();
@@ -513,6 +509,9 @@ impl Job<'_> {
         let mut checks = Checks { replicas: true, replay: None, given: None, sum };
         let mut in_network = by_aggregator.then(Summed::default);
         let mut traffic = gradwire_collectives::Traffic::default();
+        // Headers say of a tensor how it is exchanged, but not of the others of a plan.
+        let plan: Vec<f32> = self.plan.to_toml().bytes().map(f32::from).collect();
+        link.compare(checksum(&plan), "ranks have different plans: give all of them the same --plan file")?;
         for round in 0..self.args.rounds {
             let mut buffer = gradient(self.args.seed, link.rank(), round, values);
             // All begin together: a rank that checked for longer would count as a slow network.
