@@ -12,8 +12,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use gradwire_codecs::Registry;
 use gradwire_collectives::{
-    Link, LinkError, Method, Optimizer, Options, Residuals, Returns, Round, Rule, Token, Updates,
+    CollectivePlan, Link, LinkError, Method, Optimizer, Options, PlanError, Residuals, Returns, Round, Rule,
+    Token, Updates,
 };
 use pyo3::create_exception;
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
@@ -63,20 +65,23 @@ struct Plan(Method);
 
 #[pymethods]
 impl Plan {
-    /// Reads the short form, such as "low-rank:8".
+    /// Reads the short form, such as "low-rank:8", or the file FILE of "@FILE".
     #[new]
     fn new(text: &str) -> PyResult<Self> {
-        text.parse().map(Self).map_err(invalid)
+        match text.strip_prefix('@') {
+            Some(file) => Self::load(file.into()),
+            None => text.parse().map(Self).map_err(invalid),
+        }
     }
 
     /// Reads a file of TOML, with a row for each kind of tensor (docs/collectives.md).
     #[staticmethod]
     fn load(path: std::path::PathBuf) -> PyResult<Self> {
-        let text = std::fs::read_to_string(&path)
-            .map_err(|error| PyOSError::new_err(format!("{}: {error}", path.display())))?;
-        let plan: Result<gradwire_collectives::CollectivePlan, _> = text.parse();
-        plan.map(|plan| Self(Method::Plan(plan)))
-            .map_err(|error| invalid(format!("{}: {error}", path.display())))
+        match CollectivePlan::load(&path, Registry::BUILT_IN) {
+            Ok(plan) => Ok(Self(Method::Plan(plan))),
+            Err(error @ PlanError::Unreadable { .. }) => Err(PyOSError::new_err(error.to_string())),
+            Err(error) => Err(invalid(error)),
+        }
     }
 
     /// Does it need connections that the network compresses?

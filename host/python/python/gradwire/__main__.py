@@ -146,7 +146,7 @@ def _run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     try:
         # Reads the plan, and opens nothing.
         State(plan=arguments.plan) if arguments.plan.startswith("group:") or arguments.plan == "auto" else _native.Plan(arguments.plan)
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         parser.error(f"--plan {arguments.plan}: {error}")
     sys.argv = [arguments.script, *arguments.arguments]
 

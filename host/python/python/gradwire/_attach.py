@@ -6,6 +6,7 @@ import collections
 import datetime
 import functools
 import logging
+import os
 import sys
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gradwire._hook import hook
 from gradwire._native import Error, Plan
+from gradwire._plan import read
 from gradwire._state import State
 from gradwire.codec import named
 from gradwire.device.codecs import ScaledIntegers
@@ -28,7 +30,7 @@ MEET = datetime.timedelta(seconds=60)
 
 def attach(
     model: torch.nn.Module,
-    plan: str | Plan = "q8",
+    plan: str | Plan | os.PathLike[str] = "q8",
     *,
     group: dist.ProcessGroup | None = None,
     scaler: Any = None,
@@ -45,6 +47,7 @@ def attach(
     """
     if not dist.is_initialized():
         raise Error("torch.distributed is not initialised: call init_process_group first")
+    plan = read(plan)
     # torch.compile's wrapper, whose hooks and parameters are those of what is inside.
     model = getattr(model, "_orig_mod", model)
     if isinstance(model, DistributedDataParallel):
@@ -158,6 +161,8 @@ def _meet(ranks: list[int], number: int) -> None:
 def everywhere(plan: str) -> list[State]:
     """Attaches to each `DistributedDataParallel` that is made from now on, and returns the list that their states come into."""
     states: list[State] = []
+    # Now, since the script may change the folder.
+    read_plan = read(plan)
     made_of: collections.Counter[tuple[int, ...]] = collections.Counter()
     make, register = DistributedDataParallel.__init__, DistributedDataParallel.register_comm_hook
 
@@ -169,7 +174,7 @@ def everywhere(plan: str) -> list[State]:
             ranks = dist.get_process_group_ranks(self.process_group)
             made_of[tuple(ranks)] += 1
             _meet(ranks, made_of[tuple(ranks)])
-            states.append(_attach_ddp(self, plan, None, None, None))
+            states.append(_attach_ddp(self, read_plan, None, None, None))
         finally:
             DistributedDataParallel.register_comm_hook = refused
 

@@ -16,6 +16,7 @@ from torch.distributed.distributed_c10d import default_pg_timeout
 
 from gradwire import _address, _native
 from gradwire._native import Error, Plan
+from gradwire._plan import differ
 
 YEAR_S = 366 * 86_400
 """The longest timeout: what is added to the time of day stays in range."""
@@ -103,7 +104,8 @@ class Link:
             if theirs[2]:
                 raise Error(f"rank {rank} cannot open a link: {theirs[2]}")
             if theirs[:2] != (version, text):
-                raise Error(f"rank {rank} has gradwire {theirs[0]} and plan {theirs[1]!r}, rank 0 {version} and {text!r}: give all ranks the same")
+                one, other = differ(theirs[1], text)
+                raise Error(f"rank {rank} has gradwire {theirs[0]} and plan {one}, rank 0 {version} and {other}: give all ranks the same")
         # Another version may say more or less.
         *_, hosts, networks = (list(each) for each in zip(*everybody))
         told, root, port, source = everybody[0][3:7]

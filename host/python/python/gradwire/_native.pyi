@@ -17,7 +17,7 @@ class Plan:
     """A plan: what `State(plan=...)` takes, read once."""
 
     def __init__(self, text: str) -> None:
-        """Reads the short form, such as "low-rank:8". ValueError if there is no such plan."""
+        """Reads the short form, such as "low-rank:8", or the file of "@FILE". ValueError if there is no such plan, OSError if no such file."""
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Plan:
         """Reads a file of TOML, with a row for each kind of tensor (docs/collectives.md)."""

@@ -13,6 +13,7 @@ from gradwire._link import Link, group_of, same_process
 from gradwire._names import Names
 from gradwire._native import Error, Plan
 from gradwire._over_links import OverLinks
+from gradwire._plan import read
 from gradwire._report import Report
 from gradwire._residuals import NOTHING, VERSION
 from gradwire.device.over_group import OverGroup, check
@@ -28,7 +29,8 @@ class State:
     `link` is made at the first bucket that needs one, if it is not given. `group` is the process group, by default the link's or
     that of all ranks.
     `plan` over links is a `Plan` or its text: "f32", "low-rank:R", "3lc:S:BLOCK", "q8", "bounded:B", "ring:C:B",
-    "in-network:ADDRESS", "hierarchy:hosts:CODEC", "hierarchy:GROUP:CODEC" or any other codec.
+    "in-network:ADDRESS", "hierarchy:hosts:CODEC", "hierarchy:GROUP:CODEC" or any other codec; or a file of `gradwire plan --out`, as a path
+    or "@FILE".
     Over a process group: "f32", which is the group's own all-reduce, "bf16", "q8:BLOCK", "q4:BLOCK", "3lc:S:BLOCK" or "low-rank:R".
     "auto" trains a few iterations with each of some plans, and goes on with the fastest on this network; the report says why.
 
@@ -47,7 +49,7 @@ class State:
     def __init__(
         self,
         link: Link | None = None,
-        plan: str | Plan = "f32",
+        plan: str | Plan | os.PathLike[str] = "f32",
         *,
         group: dist.ProcessGroup | None = None,
         model: torch.nn.Module | None = None,
@@ -74,6 +76,7 @@ class State:
             raise ValueError(f"exact_iterations {exact_iterations}: expected 2 or more; DDP makes its buckets anew after the first")
         if link is not None and not isinstance(link, Link):
             raise TypeError(f"link is {link!r}: expected a gradwire.Link, or none; a plan is given by plan=")
+        plan = read(plan)
         group = group_of(link, group)
         # torch.compile's wrapper has it there.
         model = getattr(model, "_orig_mod", model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import statistics
 import time
 from collections.abc import Iterable, Iterator
@@ -16,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from gradwire._link import Link, group_of
 from gradwire._names import Names
 from gradwire._native import Error, Plan, __version__
+from gradwire._plan import read
 from gradwire._residuals import Place
 from gradwire.codec import identity
 from gradwire.device.fsdp import check_shards, sharded_modules
@@ -121,7 +123,7 @@ class LocalSteps:
         optimizer: torch.optim.Optimizer,
         *,
         every: int | str = 16,
-        plan: str | Plan = "bounded:4",
+        plan: str | Plan | os.PathLike[str] = "bounded:4",
         outer: Outer | None = None,
         warmup: int = 0,
         delay: int = 0,
@@ -134,6 +136,7 @@ class LocalSteps:
             raise Error("torch.distributed is not initialised: call init_process_group first")
         if not hasattr(optimizer, "register_step_post_hook"):
             raise Error(f"torch {torch.__version__} has no hook behind optimizer.step(): local steps need torch 2.0 or newer")
+        plan = read(plan)
         group = group_of(link, group)
         model = getattr(model, "_orig_mod", model)
         _check_model(model, group)
