@@ -164,7 +164,7 @@ impl Stack {
         // At both ends.
         let fixed = seconds(2 * per_message + links.latency);
         let send = Curve::affine(fixed, headers * links.bandwidth as f64 / 8.0);
-        let profile = CostProfile { send, codecs: vec![codec] };
+        let profile = CostProfile { send, compute: None, codecs: vec![codec] };
         let (ranks, threshold) = (*workers, self.threshold);
         let planner = Planner { profile: &profile, strategy, ranks, bound: 0, in_nic: false, threshold };
         let large = model.parameters.iter().filter(|row| row.values >= self.small as u64);

@@ -26,7 +26,7 @@ fn table7() -> CostProfile {
         encode: Curve::affine(48e-6, 59e9),
         decode: Curve::affine(3.8e-6, 15.3e9),
     };
-    CostProfile { send: Curve::affine(11.7e-6, 10.7e9), codecs: vec![codec] }
+    CostProfile { send: Curve::affine(11.7e-6, 10.7e9), compute: None, codecs: vec![codec] }
 }
 
 fn planner(profile: &CostProfile, strategy: Strategy, ranks: u32) -> Planner<'_> {
@@ -274,8 +274,11 @@ fn ten_million(values_a_second: u64, cores: u32, forward: f64) -> (f64, InNetwor
         encode: no_time.clone(),
         decode: no_time.clone(),
     };
-    let profile =
-        CostProfile { send: Curve::affine(0.0, 1e9), codecs: vec![codec("bounded:10"), codec("wire:2:10")] };
+    let profile = CostProfile {
+        send: Curve::affine(0.0, 1e9),
+        compute: None,
+        codecs: vec![codec("bounded:10"), codec("wire:2:10")],
+    };
     let model =
         Model::from_csv("m", &b"name,values,forward_flops\np,10000000,0\n"[..]).unwrap().timed(forward, 0.0);
     let planner = Planner { threshold: 0.1, ..planner(&profile, Strategy::Ring, 4) };
@@ -357,7 +360,7 @@ fn decisions_are_those_of_equations_1_and_2_by_hand() {
         encode: Curve::affine(2e-6, 4e9),
         decode: Curve::affine(1e-6, 1e9),
     };
-    let profile = CostProfile { send: Curve::affine(10e-6, 1e9), codecs: vec![codec] };
+    let profile = CostProfile { send: Curve::affine(10e-6, 1e9), compute: None, codecs: vec![codec] };
     let (small, large) = (4_000, 400_000);
     for (strategy, bytes, plain_us, coded_us, partitions) in [
         // 60 + 6 and 72 + 3.5 us: the codec costs more.

@@ -579,6 +579,39 @@ fn a_message_has_a_latency_unless_somebody_says_that_it_has_none() {
     std::fs::remove_file(&path).unwrap();
 }
 
+/// As `State.write_profile` makes it: codecs are measured here, and computing is the run's.
+#[test]
+fn a_profile_of_a_run_has_no_codecs_and_the_times_of_iterations() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("run-{}.toml", std::process::id()));
+    let profile = path.to_str().unwrap();
+    let run =
+        "# A run of 2 ranks, 80 iterations.\nsend = [[0.0, 5e-06], [500000.0, 0.000505]]\n\n[compute]\n";
+    std::fs::write(&path, format!("{run}forward = 1.5\nbackward = 2.5\n")).unwrap();
+    let plan = |ranks, more: &[&str]| {
+        let args = ["plan", "vgg16", "--ranks", ranks, "--profile", profile, "--codec", "q8:256", "--json"];
+        json(&[&args[..], more].concat())
+    };
+    assert_eq!(plan("1", &[])["iteration_f32_s"], 4.0);
+    assert_eq!(plan("1", &["--forward", "1s", "--backward", "1s"])["iteration_f32_s"], 2.0);
+    let two = plan("2", &[]);
+    let tensor = &two["tensors"].as_array().unwrap()[0];
+    // 38,208 and less bytes, twice, in halves, at 5 us and 1 ns a byte.
+    let expected = 2.0 * (5e-6 + tensor["bytes"].as_f64().unwrap() / 2.0 * 1e-9);
+    assert!((tensor["plain_s"].as_f64().unwrap() / expected - 1.0).abs() < 1e-9, "{tensor}");
+    assert_eq!(tensor["codec"], "q8:256");
+    for (bad, says) in [
+        ("forward = -1.0\nbackward = 1.0\n", "expected seconds of an iteration"),
+        ("forward = 1.0\n", "State.write_profile"),
+        ("forward = 1.0\nbackward = 1.0\nsideways = 1.0\n", "unknown field"),
+    ] {
+        std::fs::write(&path, format!("{run}{bad}")).unwrap();
+        let error =
+            gradwire(&["plan", "vgg16", "--ranks", "2", "--profile", profile]).unwrap_err().to_string();
+        assert!(error.contains(says) && error.contains(profile), "{bad}: {error}");
+    }
+    std::fs::remove_file(&path).unwrap();
+}
+
 #[test]
 fn plans_choose_among_codecs_that_lose_little_or_that_are_named() {
     let path = written_profile("chosen");

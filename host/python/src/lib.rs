@@ -218,7 +218,7 @@ struct Channel {
 #[pymethods]
 impl Channel {
     /// Replaces the tensor's values by their mean over all workers, and returns seconds, seconds of
-    /// computing, and bytes sent.
+    /// computing, bytes and messages sent.
     ///
     /// Nobody may touch the tensor meanwhile. With `compare`, ranks make sure that all got the same
     /// bits. After `begin`, the values become what the server's optimizer returns. With `scale`,
@@ -234,7 +234,7 @@ impl Channel {
         plan: &Plan,
         compare: bool,
         scale: Option<f64>,
-    ) -> PyResult<(f64, f64, u64, bool)> {
+    ) -> PyResult<(f64, f64, u64, u64, bool)> {
         let mut tensor = Tensor::new(tensor)?;
         let run = || {
             let mut link = lock(&self.link);
@@ -247,7 +247,7 @@ impl Channel {
                 (None, Some(scale)) => round.mean_of_scaled(link, values, scale, &mut residuals)?,
             };
             let (time, compute) = (report.time.as_secs_f64(), report.compute.as_secs_f64());
-            Ok((time, compute, report.traffic.sent_bytes, finite))
+            Ok((time, compute, report.traffic.sent_bytes, report.traffic.sent_messages, finite))
         };
         py.detach(run).map_err(|failed| error(py, &failed, self.served))
     }

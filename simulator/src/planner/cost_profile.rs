@@ -10,7 +10,8 @@
 //! encode = [[4096.0, 1.1e-6], [16384.0, 4.0e-6]]
 //! decode = [[1040.0, 1.3e-6], [4160.0, 4.9e-6]]
 //! ```
-//! A curve is [bytes, seconds]; encode counts raw bytes, decode compressed ones.
+//! A curve is [bytes, seconds]; encode counts raw bytes, decode compressed ones. A profile of a run
+//! has `compute` in place of codecs.
 
 use gradwire_collectives::{Coding, CodingError};
 use serde::{Deserialize, Serialize};
@@ -19,11 +20,26 @@ use super::curve::Curve;
 
 /// Costs of a link and of codecs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CostProfile {
     /// Time to send, by bytes.
     pub send: Curve,
+    /// An iteration's computing, if a run was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compute: Option<Compute>,
     /// Codecs to choose from.
+    #[serde(default)]
     pub codecs: Vec<CodecCosts>,
+}
+
+/// An iteration's computing, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Compute {
+    /// Until the first gradients are there.
+    pub forward: f64,
+    /// From then to the last ones.
+    pub backward: f64,
 }
 
 /// Costs of one codec.

@@ -60,6 +60,7 @@ def main() -> int:
         "run", help="a script, with compressed gradients", description=RUN, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     run.add_argument("--plan", default="q8", help="what is sent, as gradwire.State takes it (default: q8)")
+    run.add_argument("--profile", metavar="FILE", help="write there what iterations took, for gradwire plan --profile; best with --plan auto")
     run.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name, as of python -m")
     run.add_argument("script", metavar="SCRIPT")
     run.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the script's own")
@@ -157,7 +158,7 @@ def _run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
             sys.path[0] = os.path.dirname(os.path.abspath(arguments.script))
             runpy.run_path(arguments.script, run_name="__main__")
 
-    _attach.run(arguments.plan, start)
+    _attach.run(arguments.plan, start, arguments.profile)
     return 0
 
 

@@ -186,8 +186,8 @@ def everywhere(plan: str) -> list[State]:
     return states
 
 
-def run(plan: str, start: Any) -> None:
-    """Runs a script, by `start`, whose DDP models are compressed, and says at its end what was."""
+def run(plan: str, start: Any, profile: str | None = None) -> None:
+    """Runs a script, by `start`, whose DDP models are compressed, and says at its end what was; of the first one also by `profile`."""
     logging.basicConfig(format="%(name)s: %(message)s")
     logging.getLogger("gradwire").setLevel(logging.INFO)
     states = everywhere(plan)
@@ -204,4 +204,13 @@ def run(plan: str, start: Any) -> None:
                 continue
             if report.rank == 0:
                 print(report, file=sys.stderr)
+                if profile is not None and state is states[0]:
+                    _write_profile(state, profile)
             state.close()
+
+
+def _write_profile(state: State, path: str) -> None:
+    try:
+        state.write_profile(path)
+    except (Error, OSError) as error:
+        print(f"gradwire run: --profile {path}: {error}", file=sys.stderr)

@@ -154,6 +154,18 @@ class OverLinks:
             self.worker.channel.largest_residual(),
         )
 
+    def profile(self) -> str:
+        """Returns what `gradwire plan --profile` reads."""
+        plan = str(self.worker.plan)
+        if self._pipeline or self._server is not None or plan.startswith(("hierarchy", "in-network", "strategy")):
+            raise Error(
+                "a profile is of a plan whose messages leave one after the other: train with plan 'auto', 'f32' or another codec, without "
+                "pipeline and server"
+            )
+        self.drain()
+        ranks, iterations = self._place.ranks, self._iteration
+        return self.worker.profile.toml(f"A run of {ranks} ranks, {iterations} iterations.")
+
     def state_dict(self) -> dict[str, Any]:
         self.drain()
         plan = "auto" if self._undecided else str(self.worker.plan)

@@ -8,6 +8,7 @@ import torch
 
 from gradwire import _auto, _native
 from gradwire._native import Plan
+from gradwire._profile import Profile
 from gradwire._returned import Returned
 from gradwire._thread import JobThread
 
@@ -36,6 +37,7 @@ class Worker(JobThread):
     def __init__(self, channel: _native.Channel, plan: Plan, rank: int, ranks: int) -> None:
         self.channel, self.plan, self.done, self.why = channel, plan, Done(), ""
         self.rank, self.ranks = rank, ranks
+        self.profile = Profile()
         # When each iteration of a trial began, and the one after them.
         self.trials: list[float] = []
         # With a scale: were all means of this iteration finite so far?
@@ -61,7 +63,8 @@ class Worker(JobThread):
             if scale is not None and first:
                 self.channel.mark()
                 self.finite = True
-            seconds, compute, sent, finite = self.channel.exchange(tensor, layout.native, self.plan, compare, scale)
+            plan = self.plan
+            seconds, compute, sent, messages, finite = self.channel.exchange(tensor, layout.native, plan, compare, scale)
             self.finite &= finite
             if last and not self.finite:
                 # All ranks have the same bits, and skip this step.
@@ -70,9 +73,11 @@ class Worker(JobThread):
             self.done.exchange_s += seconds
             self.done.compute_s += compute
             self.done.sent_bytes += sent
+            self.profile.exchanged((plan, layout), messages, sent, seconds - compute, last)
             if returned is not None:
                 returned.keep(tensor, layout.names, layout.lens)
 
+        self.profile.submitted(*ends)
         return self.run(job, tensor)
 
     def restart_trials(self) -> None:

@@ -90,13 +90,13 @@ class ByLinks:
         self.commit()
 
     def mean(self, number: int, values: torch.Tensor) -> None:
-        *_, sent, _ = self._worker.channel.exchange(values, self._layouts[number].native, self._worker.plan, True)
+        *_, sent, _, _ = self._worker.channel.exchange(values, self._layouts[number].native, self._worker.plan, True)
         self.sent_bytes += sent
 
     def exact_mean(self, values: torch.Tensor) -> None:
         # No parameter has such a name.
         layout = LinkLayout([f"..{values.numel()}"], [values])
-        *_, sent, _ = self._worker.channel.exchange(values, layout.native, self._uncoded, True)
+        *_, sent, _, _ = self._worker.channel.exchange(values, layout.native, self._uncoded, True)
         self.sent_bytes += sent
 
     def commit(self) -> None:

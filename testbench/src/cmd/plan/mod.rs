@@ -11,7 +11,7 @@ use gradwire_collectives::{Coding, CodingError, CollectivePlan, GraphPlan};
 use gradwire_simulator::AggregatorRate;
 use gradwire_simulator::planner::casync::Strategy;
 use gradwire_simulator::planner::classes::SizeClass;
-use gradwire_simulator::planner::cost_profile::{CodecCosts, CostProfile};
+use gradwire_simulator::planner::cost_profile::{CodecCosts, Compute, CostProfile};
 use gradwire_simulator::planner::curve::Curve;
 use gradwire_simulator::planner::in_network::{Bottleneck, InNetwork};
 use gradwire_simulator::planner::{Plan, Planner};
@@ -46,7 +46,9 @@ Examples:
   gradwire plan vgg16 --ranks 16 --profile this.toml
   gradwire plan resnet50 --ranks 4 --strategy ps-colocated --bandwidth 1G --out plan.toml
   gradwire allreduce --local 4 --model resnet50 --plan plan.toml
-  gradwire plan my.csv --ranks 5 --strategy ps --profile this.toml --json"
+  gradwire plan my.csv --ranks 5 --strategy ps --profile this.toml --json
+  torchrun --nproc_per_node 4 -m gradwire run --plan auto --profile run.toml train.py
+  gradwire plan my.csv --ranks 4 --strategy ps-colocated --profile run.toml --out plan.toml"
 )]
 pub struct Args {
     /// Measure instead.
@@ -63,7 +65,8 @@ pub struct Args {
     /// The strategy of exchange.
     #[arg(long, value_enum, default_value = "ring")]
     pub strategy: StrategyArg,
-    /// Costs, as `plan profile` writes them [default: measured now, over loopback].
+    /// Costs, as `plan profile` writes them, or a run's `gradwire.State.write_profile` in PyTorch,
+    /// whose codecs are measured now [default: all measured now, over loopback].
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
     /// Bandwidth of the link between ranks, as 25G or 25Gbit/s, in place of the profile's.
@@ -192,7 +195,15 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
         Some(path) => {
             let profile = read(path)?;
             let latency = profile.send.at(0.0);
-            (CostProfile { send: link(latency).unwrap_or(profile.send), ..profile }, None)
+            let profile = CostProfile { send: link(latency).unwrap_or(profile.send), ..profile };
+            if profile.codecs.is_empty() {
+                // Of a run: codecs are measured here.
+                let compute = profile.compute;
+                let (measured, _) = measure(&[args.bound], &codecs(&asked)?, &[], Link::Known(profile.send))?;
+                (CostProfile { compute, ..measured }, None)
+            } else {
+                (profile, None)
+            }
         }
         None => {
             let host = codecs(&asked)?;
@@ -200,7 +211,11 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
         }
     };
     retain(&mut profile, args, &asked)?;
-    let model = args.times.of(model);
+    // What is asked for goes before what a run measured, and that before what is published.
+    let model = match profile.compute {
+        Some(Compute { forward, backward }) => args.times.of(model.timed(forward, backward)),
+        None => args.times.of(model),
+    };
     if args.aggregator_rate == 0 || args.aggregator_cores == 0 {
         return Err(Error::Usage("--aggregator-rate and --aggregator-cores have to be positive".into()));
     }
@@ -466,7 +481,8 @@ fn measure(
     let pairs = bounds.iter().flat_map(|&bound| [(1, bound), (2, bound)]);
     let networks = pairs.map(|(codec, bound)| costs::wire(&recordings, codec, bound, || progress.step()));
     let hosts = host.iter().map(|&codec| costs::host(&recordings, codec, || progress.step()));
-    Ok((CostProfile { send, codecs: networks.chain(hosts).collect::<Result<_, _>>()? }, measured))
+    let compute = None;
+    Ok((CostProfile { send, compute, codecs: networks.chain(hosts).collect::<Result<_, _>>()? }, measured))
 }
 
 fn read(path: &Path) -> Result<CostProfile, Error> {
@@ -474,8 +490,17 @@ fn read(path: &Path) -> Result<CostProfile, Error> {
     let text = fs::read_to_string(path).map_err(|source| Error::io(&name, "read", source))?;
     let profile: CostProfile = toml::from_str(&text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);
-        Error::input(&name, offset, error.message(), "a profile as `gradwire plan profile` writes it")
+        let expected = "a profile as `gradwire plan profile` or State.write_profile writes it";
+        Error::input(&name, offset, error.message(), expected)
     })?;
+    if let Some(Compute { forward, backward }) = profile.compute
+        && ![forward, backward].iter().all(|time| (0.0..=86_400.0).contains(time))
+    {
+        let what = format!(
+            "{name}: compute takes {forward} and {backward} s: expected seconds of an iteration, 0 to a day"
+        );
+        return Err(Error::Usage(what));
+    }
     for codec in &profile.codecs {
         let CodecCosts { name: codec_name, ratio, lost, .. } = codec;
         let bad = |why: String| Err(Error::Usage(format!("{name}: codec {codec_name} {why}")));
