@@ -3,7 +3,7 @@
 //! [`collectives`], [`pipe_sgd`] and [`casync`] are cost models as published; a [`cost_profile`]
 //! has the costs that they need; [`Planner`] decides by CaSync's Eq. 1 and 2. [`classes`] makes a
 //! plan of that, which the collectives run, and [`in_network`] says what an aggregator would
-//! change.
+//! change. [`table7`] is HiPress' own table.
 
 pub mod casync;
 pub mod classes;
@@ -12,6 +12,7 @@ pub mod cost_profile;
 pub mod curve;
 pub mod in_network;
 pub mod pipe_sgd;
+pub mod table7;
 
 use std::fmt;
 

@@ -425,6 +425,31 @@ fn simulator_has_the_stack() {
     }
 }
 
+/// What `gradwire plan published` prints.
+#[test]
+fn papers_has_the_tuples_of_table_7() {
+    let mut out = Vec::new();
+    let cli = Cli::try_parse_from(["gradwire", "plan", "published"]).unwrap();
+    assert_eq!(run(&cli, &mut out).unwrap(), Outcome::Held);
+    let printed = String::from_utf8(out).unwrap();
+    // Columns are two spaces apart and more.
+    let cells = |line: &str| -> Vec<String> {
+        line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect()
+    };
+    let lines: Vec<Vec<String>> = printed.lines().map(cells).collect();
+    let tuples = table("docs/papers.md", &["gradient", "CaSync", "ranks", "published"]).rows;
+    let thresholds = table("docs/papers.md", &["CaSync", "ranks", "published: compresses from, MB"]).rows;
+    assert_eq!((tuples.len(), thresholds.len()), (12, 4));
+    let tuples = tuples.into_iter().map(|mut row| {
+        row[0] = row[0].replace(" MB", "");
+        row
+    });
+    for row in tuples.chain(thresholds) {
+        assert!(lines.contains(&row), "{row:?} in\n{printed}");
+    }
+    assert!(printed.contains("12 of 12 decisions and 7 of 12 partitions"), "{printed}");
+}
+
 /// FORMAT.md's defaults are those of the dataplane.
 #[test]
 fn format_has_the_defaults() {

@@ -1,5 +1,7 @@
 //! `gradwire plan`: whether compression pays, tensor by tensor.
 
+pub mod published;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
@@ -17,10 +19,10 @@ use gradwire_simulator::planner::in_network::{Bottleneck, InNetwork};
 use gradwire_simulator::planner::{Plan, Planner};
 use serde::Serialize;
 
-use super::args::codec::bound;
-use super::args::model::{TimesArgs, model};
-use super::args::quantity::{rate, scaled, time};
 use crate::bench::costs::{self, Sends};
+use crate::cmd::args::codec::bound;
+use crate::cmd::args::model::{TimesArgs, model};
+use crate::cmd::args::quantity::{rate, scaled, time};
 use crate::error::{Error, Outcome};
 use crate::input::recordings;
 use crate::report;
@@ -51,7 +53,7 @@ Examples:
   gradwire plan my.csv --ranks 4 --strategy ps-colocated --profile run.toml --out plan.toml"
 )]
 pub struct Args {
-    /// Measure instead.
+    /// Measure, or compare with what is published, instead.
     #[command(subcommand)]
     pub command: Option<Command>,
     /// vgg16, resnet101, resnet200, inceptionv3; gpt2, llama2-7b, vgg19, resnet50, bert-large,
@@ -123,6 +125,7 @@ pub struct Args {
 #[expect(missing_docs, reason = "documentation here would take the place of that of the arguments")]
 pub enum Command {
     Profile(ProfileArgs),
+    Published(published::Args),
 }
 
 /// Measures what sending, encoding and decoding take, and prints it as TOML.
@@ -173,8 +176,10 @@ pub enum StrategyArg {
 /// # Errors
 /// An option or a file is refused, or the measurement fails.
 pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
-    if let Some(Command::Profile(args)) = &args.command {
-        return measure_and_write(args, out);
+    match &args.command {
+        Some(Command::Profile(args)) => return measure_and_write(args, out),
+        Some(Command::Published(args)) => return published::run(args, out),
+        None => {}
     }
     let (Some(name), Some(ranks)) = (&args.model, args.ranks) else {
         return Err(Error::Usage("a plan needs a model and --ranks".into()));
