@@ -39,6 +39,7 @@ def finished(ddp, state):
         step(ddp, optimizer, ddp.process_group.rank(), iteration)
     report = state.report()
     state.close()
+    assert str(report).startswith("gradwire q8: rank" if report.plan == "q8" else "gradwire servers, q8 and "), report
     return digest(ddp), report.sent_bytes, report.plan
 
 

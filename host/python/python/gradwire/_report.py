@@ -42,10 +42,19 @@ class Report:
     def __str__(self) -> str:
         each = 1 / max(self.iterations, 1)
         return (
-            f"gradwire {self.plan}: rank {self.rank} of {self.ranks}, {self.iterations} iterations; each exchanged "
+            f"gradwire {_short(self.plan)}: rank {self.rank} of {self.ranks}, {self.iterations} iterations; each exchanged "
             f"{self.values * each:,.0f} values in {self.sent_bytes * each / 1000:,.1f} kB sent ({self.ratio:.1f} times less than "
             f"a ring of f32) and {self.exchange_s * each * 1000:.2f} ms"
             + (f", {self.compute_s * each * 1000:.2f} of them computing" if self.path == "links" else f", over {self.path}")
             + (f"; {self.uncoded_values / max(self.values, 1):.1%} of all values without a codec" if self.uncoded_values else "")
             + (f"; {self.why}" if self.why else "")
         )
+
+
+def _short(plan: str) -> str:
+    """A plan's text in one line: of a file, strategy and codec of tensors without a row, and how many rows there are."""
+    if "\n" not in plan:
+        return plan
+    fields = dict(line.split(" = ", 1) for line in plan.partition("[[tensor]]")[0].splitlines() if " = " in line)
+    strategy, codec = (fields.get(name, "").strip('"') for name in ("strategy", "codec"))
+    return f"{strategy}, {codec} and {plan.count('[[tensor]]')} rows"
