@@ -179,7 +179,7 @@ for iteration in range(6):
     optimizer.zero_grad()
     model(torch.randn(8, 100)).square().sum().backward()
     optimizer.step()
-sys.stdout.write(f"arguments {sys.argv[1:]} {__name__} {os.path.basename(sys.path[0])}\n")
+sys.stdout.write("arguments %s %s %s\\n" % (sys.argv[1:], __name__, os.path.basename(sys.path[0])))
 dist.destroy_process_group()
 """
 DDP = "model = torch.nn.parallel.DistributedDataParallel(model)"
