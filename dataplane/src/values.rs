@@ -15,6 +15,9 @@ const REACH: usize = 12;
 /// none of them.
 #[cfg(target_arch = "x86_64")]
 pub(crate) const FROM_TWO: u32 = 1 << 30;
+/// The bits of a word's exponent. None is set if the word is zero or subnormal.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const EXPONENT: u32 = INFINITE;
 /// Words without their sign and less one, as a wrapping shift and subtraction make them, are less
 /// if they are subnormal and not zero.
 pub(crate) const SUBNORMAL_BELOW: u32 = (SMALLEST_NORMAL << 1) - 1;

@@ -78,8 +78,9 @@ impl Sums {
 
 /// The least and the greatest magnitude, nearly: [`values::any_may_be_implausible`].
 pub(in crate::kernels) struct Extremes {
-    /// Magnitudes, doubled and less one: zero is no minimum.
-    sub: u16,
+    /// The bits of all whose exponent is zero.
+    // Not by floating-point classes, which depend on the thread's MXCSR.
+    tiny: __m512i,
     /// The bits of all.
     all: __m512i,
 }
@@ -88,13 +89,14 @@ impl Extremes {
     #[inline]
     #[target_feature(enable = "avx512f")]
     pub(in crate::kernels) fn new() -> Self {
-        Self { sub: 0, all: _mm512_setzero_si512() }
+        Self { tiny: _mm512_setzero_si512(), all: _mm512_setzero_si512() }
     }
 
     #[inline]
-    #[target_feature(enable = "avx512f,avx512dq")]
+    #[target_feature(enable = "avx512f")]
     pub(in crate::kernels) fn add(&mut self, words: __m512i) {
-        self.sub |= _mm512_fpclass_ps_mask::<0x20>(_mm512_castsi512_ps(words));
+        let is_tiny = _mm512_testn_epi32_mask(words, _mm512_set1_epi32(values::EXPONENT as i32));
+        self.tiny = _mm512_mask_or_epi32(self.tiny, is_tiny, self.tiny, words);
         self.all = _mm512_or_si512(self.all, words);
     }
 
@@ -109,7 +111,9 @@ impl Extremes {
     #[inline]
     #[target_feature(enable = "avx512f")]
     pub(in crate::kernels) fn of(&self, values: &[u8]) -> bool {
-        (self.sub != 0 || self.any_from_two()) && values::any_may_be_implausible(values)
+        // But for signs, zeros have no bits.
+        let subnormal = _mm512_test_epi32_mask(self.tiny, _mm512_set1_epi32(i32::MAX));
+        (subnormal != 0 || self.any_from_two()) && values::any_may_be_implausible(values)
     }
 }
 
