@@ -228,9 +228,9 @@ mod tests {
     use etherparse::PacketBuilder;
     use proptest::prelude::*;
 
+    use crate::codec::bit_plane::Bound;
     use crate::engine::{Egress, Millis, NO_CAPABILITIES};
     use crate::kernels::Kernel;
-    use crate::profile::Profile;
     use crate::rules::{Alignment, DEFAULT_MARK, Framing, Heuristic, Rule, Rules};
     use crate::verdict::Verdict;
     #[cfg(target_arch = "x86_64")]
@@ -388,6 +388,39 @@ mod tests {
         assert!(!distrusted.encodes_ahead(), "all of it was sent again");
     }
 
+    /// A frame of a stream, the room for its replacement, and when it leaves.
+    struct Sent {
+        frame: Vec<u8>,
+        room: usize,
+        now: Millis,
+    }
+
+    /// A connection's SYN and segments.
+    fn stream(isn: u32, segments: &[Segment], mtu_sized: bool) -> Vec<Sent> {
+        let (mut next, mut now) = (isn.wrapping_add(1), Millis(0));
+        let syn = tcp(isn, true, false, false, &[]);
+        let mut sent = vec![Sent { room: syn.len(), frame: syn, now }];
+        for segment in segments {
+            let mut payload = segment.payload.clone();
+            if mtu_sized {
+                payload.resize(1448, 0);
+            }
+            let seq = next.wrapping_add_signed(segment.ahead);
+            let mut frame = tcp(seq, false, segment.urgent, segment.option, &payload);
+            if let Some(place) = &segment.flips {
+                let at = place.index(frame.len());
+                frame[at] ^= 0x40;
+            }
+            frame.resize(frame.len() + segment.trailer, 0);
+            if segment.ahead == 0 {
+                next = next.wrapping_add(payload.len() as u32);
+            }
+            now.0 += segment.after_ms;
+            sent.push(Sent { room: frame.len().saturating_sub(segment.room_less), frame, now });
+        }
+        sent
+    }
+
     proptest! {
         #[test]
         fn encoding_ahead_changes_no_verdict_no_byte_and_no_state(
@@ -398,40 +431,19 @@ mod tests {
                 framing: if in_place { Framing::InPlace } else { Framing::Routed },
                 alignment: if alignment { Alignment::Connection } else { Alignment::Payload },
                 heuristic: if heuristic { Heuristic::On } else { Heuristic::Off },
-                profile: if bit_plane { Profile::BitPlane(crate::codec::bit_plane::Bound::new(-10).unwrap()) } else { Rule::STATIC.profile },
+                profile: if bit_plane { Bound::new(-10).unwrap().into() } else { Rule::STATIC.profile },
                 ..Rule::STATIC
             };
             let rules = Rules::new(&[rule], DEFAULT_MARK).unwrap();
+            let frames = stream(isn, &segments, mtu_sized);
             for kernel in Kernel::available() {
-                let mut engines = [true, false].map(|ahead| (ahead, Egress::<2>::new(rules.clone(), kernel, 9000, 1)));
-                let mut next = isn.wrapping_add(1);
-                let mut now = Millis(0);
-                for segment in [None].into_iter().chain(segments.iter().map(Some)) {
-                    let (frame, room_less) = match segment {
-                        None => (tcp(isn, true, false, false, &[]), 0),
-                        Some(segment) => {
-                            let mut payload = segment.payload.clone();
-                            if mtu_sized {
-                                payload.resize(1448, 0);
-                            }
-                            let seq = next.wrapping_add_signed(segment.ahead);
-                            let mut frame = tcp(seq, false, segment.urgent, segment.option, &payload);
-                            if let Some(place) = &segment.flips {
-                                let at = place.index(frame.len());
-                                frame[at] ^= 0x40;
-                            }
-                            frame.resize(frame.len() + segment.trailer, 0);
-                            if segment.ahead == 0 {
-                                next = next.wrapping_add(payload.len() as u32);
-                            }
-                            now.0 += segment.after_ms;
-                            (frame, segment.room_less)
-                        }
-                    };
+                let mut engines =
+                    [true, false].map(|ahead| (ahead, Egress::<2>::new(rules.clone(), kernel, 9000, 1)));
+                for Sent { frame, room, now } in &frames {
                     let [with, without] = engines.each_mut().map(|(ahead, engine)| {
                         ENCODES_AHEAD.set(*ahead);
-                        let mut out = vec![0xaa; frame.len().saturating_sub(room_less)];
-                        let verdict = engine.process(&frame, &mut out, now, &NO_CAPABILITIES);
+                        let mut out = vec![0xaa; *room];
+                        let verdict = engine.process(frame, &mut out, *now, &NO_CAPABILITIES);
                         let sent = match verdict {
                             Verdict::Changed { len, .. } => out[..len].to_vec(),
                             _ => vec![],

@@ -100,20 +100,14 @@ impl Extremes {
         self.all = _mm512_or_si512(self.all, words);
     }
 
-    /// Whether one of the values has an exponent from 128 on.
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    pub(in crate::kernels) fn any_from_two(&self) -> bool {
-        _mm512_test_epi32_mask(self.all, _mm512_set1_epi32(values::FROM_TWO as i32)) != 0
-    }
-
     /// Whether one of `values`, all of which have been added, may be implausible.
     #[inline]
     #[target_feature(enable = "avx512f")]
     pub(in crate::kernels) fn of(&self, values: &[u8]) -> bool {
         // But for signs, zeros have no bits.
         let subnormal = _mm512_test_epi32_mask(self.tiny, _mm512_set1_epi32(i32::MAX));
-        (subnormal != 0 || self.any_from_two()) && values::any_may_be_implausible(values)
+        let large = _mm512_test_epi32_mask(self.all, _mm512_set1_epi32(values::FROM_TWO as i32));
+        (subnormal | large) != 0 && values::any_may_be_implausible(values)
     }
 }
 
