@@ -12,6 +12,7 @@ use gradwire_collectives::Wire;
 use gradwire_simulator::planner::cost_profile::CodecCosts;
 use gradwire_simulator::planner::curve::Curve;
 
+use super::floats;
 use crate::error::Error;
 use crate::input::recordings::Recording;
 
@@ -93,10 +94,6 @@ impl Coder for OfHost {
         merged.map_err(|error| Error::Usage(format!("{}: {error}", self.0)))?;
         Ok((sum.iter().flat_map(|value| value.to_le_bytes()).collect(), time))
     }
-}
-
-fn floats(values: &[u8]) -> Vec<f32> {
-    values.as_chunks().0.iter().map(|&value| f32::from_le_bytes(value)).collect()
 }
 
 /// Measures a host codec on `gradients`, and calls `step` after each size.

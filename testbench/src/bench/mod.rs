@@ -33,6 +33,11 @@ pub use table::write;
 use clock::Timing;
 use distributions::SUMMED;
 
+/// Values of their bytes.
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks().0.iter().map(|value| f32::from_le_bytes(*value)).collect()
+}
+
 /// Measures `kernels`, the fastest first, and the frame path with the first of them, each with
 /// these profiles; with `peers` other codecs too.
 #[must_use]

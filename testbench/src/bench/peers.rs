@@ -19,6 +19,7 @@ use half::{bf16, f16};
 
 use super::clock::{Effort, Timing};
 use super::figures::PeerRow;
+use super::floats;
 use super::payloads::PAYLOAD_LEN;
 use crate::input::npy;
 use crate::input::recordings::GRADIENTS;
@@ -59,10 +60,6 @@ impl Values {
     fn unlike(other: &Self) -> Self {
         Self::new(&f32::NAN.to_le_bytes().repeat(other.floats.len()))
     }
-}
-
-fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes.as_chunks().0.iter().map(|value| f32::from_le_bytes(*value)).collect()
 }
 
 /// Measures every peer, and gradwire with `kernel`, on every recording.
