@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import statistics
 import time
 from collections.abc import Hashable, Iterable
@@ -14,6 +15,8 @@ REMEDY = (
 )
 FAR = 1e12
 """Bytes, more than any message has."""
+RECENT = 1000
+"""Iterations whose computing is remembered."""
 
 
 def curve(exchanges: Iterable[tuple[int, int, float]]) -> list[tuple[float, float]]:
@@ -45,8 +48,8 @@ class Profile:
         # comes later makes others wait.
         self._exchanges: dict[Hashable, tuple[int, int, float]] = {}
         # Seconds of iterations until the first bucket, and from then to the last one.
-        self._until_first: list[float] = []
-        self._until_last: list[float] = []
+        self._until_first = collections.deque[float](maxlen=RECENT)
+        self._until_last = collections.deque[float](maxlen=RECENT)
         self._first = self._ended = 0.0
 
     def submitted(self, first: bool, last: bool) -> None:
