@@ -62,10 +62,12 @@ def _rank(function, rank, ranks, store, pipe, args, hosts):
         enter(*hosts[rank])
         # For gloo's start alone.
         os.environ["GLOO_SOCKET_IFNAME"] = "eth0"
-    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=ranks, timeout=patience)
-    if hosts:
-        del os.environ["GLOO_SOCKET_IFNAME"]
     try:
+        dist.init_process_group("gloo", init_method=store, rank=rank, world_size=ranks, timeout=patience)
+        # Gloo's start ends before the others' does: a rank that left now would fail theirs.
+        dist.barrier()
+        if hosts:
+            del os.environ["GLOO_SOCKET_IFNAME"]
         pipe.send((function(rank, *args), None))
     except BaseException:
         pipe.send((None, traceback.format_exc()))
