@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gradwire_collectives::Order;
+use gradwire_collectives::coordinator::Limits;
 use gradwire_collectives::graph::{Format, Message};
 use gradwire_collectives::protocol::{
     Command, End, Endpoint, Event, Expect, ExpectJob, MAX_ANSWERS, MAX_REQUEST, PlanName, Protocol, Purpose,
@@ -93,7 +94,8 @@ impl Rank {
     fn new([ranks, me, order, flags]: [u8; 4], piece: usize, now: Instant) -> Self {
         let ranks = 1 + usize::from(ranks) % 4;
         let (me, tagged) = (usize::from(me) % ranks, flags & 1 == 1 && ranks > 1);
-        let order = [Order::Turns, Order::Free, Order::Coordinated][usize::from(order) % 3];
+        let order =
+            [Order::Turns, Order::Free, Order::Coordinated(Limits::default())][usize::from(order) % 3];
         let others = || (0..ranks).filter(|&rank| rank != me);
         let end = |purpose, outgoing| move |peer| Endpoint { purpose, peer, outgoing };
         let control = others().filter(|&peer| me == 0 || peer == 0);

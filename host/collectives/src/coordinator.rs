@@ -26,13 +26,30 @@ pub struct LinkId {
 /// receiver.
 pub type Slot = BTreeMap<LinkId, u32>;
 
+/// When messages need not wait any longer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Bytes of a link.
+    pub enough: u64,
+    /// The time that a message has waited.
+    pub patience: Duration,
+}
+
+impl Limits {
+    /// The longest time that a message may be told to wait.
+    pub const MAX_PATIENCE: Duration = Duration::from_secs(1);
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { enough: 1 << 18, patience: Duration::from_micros(500) }
+    }
+}
+
 /// Messages that wait for a link, and those under way.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Coordinator {
-    /// A link with so many bytes need not wait.
-    enough: u64,
-    /// A message need not wait longer.
-    patience: Duration,
+    limits: Limits,
     queues: BTreeMap<LinkId, Queue>,
     /// Messages in all queues.
     waiting: usize,
@@ -52,10 +69,9 @@ struct Queue {
 const AHEAD: usize = 2;
 
 impl Coordinator {
-    /// Gathers up to `enough` bytes for each link, for at most `patience`.
-    #[must_use]
-    pub const fn new(enough: u64, patience: Duration) -> Self {
-        Self { enough, patience, queues: BTreeMap::new(), waiting: 0, under_way: VecDeque::new() }
+    /// Waits as long from now on, also with what waits already.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
     }
 
     /// A rank wants to send a message of so many bytes. Messages of a link leave in this order.
@@ -104,7 +120,8 @@ impl Coordinator {
         }
         let ripe = self.queues.iter().filter_map(|(link, queue)| {
             let (_, since) = *queue.messages.front()?;
-            (now >= since + self.patience || queue.bytes >= self.enough).then_some((since, *link))
+            (now >= since + self.limits.patience || queue.bytes >= self.limits.enough)
+                .then_some((since, *link))
         });
         let mut ripe: Vec<(Duration, LinkId)> = ripe.collect();
         ripe.sort_unstable();
@@ -130,7 +147,7 @@ impl Coordinator {
     fn take(&mut self, link: LinkId) -> u32 {
         let (mut messages, mut size) = (0, 0u64);
         if let Some(queue) = self.queues.get_mut(&link) {
-            while let Some((bytes, _)) = queue.messages.pop_front_if(|_| size < self.enough.max(1)) {
+            while let Some((bytes, _)) = queue.messages.pop_front_if(|_| size < self.limits.enough.max(1)) {
                 size = size.saturating_add(bytes);
                 messages += 1;
             }
@@ -147,7 +164,7 @@ impl Coordinator {
     #[must_use]
     pub fn timer(&self) -> Option<Duration> {
         let oldest = self.queues.values().filter_map(|queue| queue.messages.front());
-        oldest.map(|(_, since)| *since + self.patience).min().filter(|_| self.under_way.len() < AHEAD)
+        oldest.map(|(_, since)| *since + self.limits.patience).min().filter(|_| self.under_way.len() < AHEAD)
     }
 }
 
@@ -157,6 +174,10 @@ mod tests {
     use proptest::prelude::*;
 
     const MS: Duration = Duration::from_millis(1);
+
+    fn coordinator(enough: u64, patience: Duration) -> Coordinator {
+        Coordinator { limits: Limits { enough, patience }, ..Coordinator::default() }
+    }
 
     fn link(from: Rank, to: Rank) -> LinkId {
         LinkId { from, to }
@@ -168,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_link_leaves_when_it_has_enough_or_has_waited_enough() {
-        let mut coordinator = Coordinator::new(100, 10 * MS);
+        let mut coordinator = coordinator(100, 10 * MS);
         coordinator.wish(link(0, 1), 60, MS);
         coordinator.wish(link(1, 2), 100, 2 * MS);
         assert_eq!(links(coordinator.slot(3 * MS)), [link(1, 2)], "it has enough");
@@ -179,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_batch_is_what_is_enough_and_the_rest_waits() {
-        let mut coordinator = Coordinator::new(100, MS);
+        let mut coordinator = coordinator(100, MS);
         for bytes in [60, 60, 60, 1000] {
             coordinator.wish(link(0, 1), bytes, Duration::ZERO);
         }
@@ -194,7 +215,7 @@ mod tests {
 
     #[test]
     fn ranks_send_to_one_and_receive_from_one_at_a_time() {
-        let mut coordinator = Coordinator::new(1, MS);
+        let mut coordinator = coordinator(1, MS);
         for (from, to) in [(0, 2), (1, 2), (0, 1), (2, 0)] {
             coordinator.wish(link(from, to), 1, Duration::ZERO);
         }
@@ -214,7 +235,7 @@ mod tests {
     fn the_link_that_has_waited_longest_goes_first() {
         // 0 has always more for 1. What 2 has for 1 waits for one slot, though its link comes
         // later.
-        let mut coordinator = Coordinator::new(1, MS);
+        let mut coordinator = coordinator(1, MS);
         coordinator.wish(link(0, 1), 1, Duration::ZERO);
         coordinator.wish(link(2, 1), 1, MS);
         for slot in 0..4 {
@@ -227,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_rank_that_leaves_is_waited_for_no_more() {
-        let mut coordinator = Coordinator::new(1, MS);
+        let mut coordinator = coordinator(1, MS);
         for (from, to) in [(0, 1), (0, 1), (0, 2), (1, 0)] {
             coordinator.wish(link(from, to), 1, Duration::ZERO);
         }
@@ -250,7 +271,7 @@ mod tests {
             wishes in prop::collection::vec((0usize..6, 0usize..6, 0u64..200), 0..80),
             turns in prop::collection::vec(0usize..4, 0..200),
         ) {
-            let mut coordinator = Coordinator::new(enough, 5 * MS);
+            let mut coordinator = coordinator(enough, 5 * MS);
             let mut wishes = wishes.into_iter().filter(|(from, to, _)| from != to);
             let mut waiting = BTreeMap::<LinkId, VecDeque<u64>>::new();
             let mut under_way: VecDeque<Vec<LinkId>> = VecDeque::new();

@@ -1,12 +1,16 @@
 //! Which tensor is exchanged how.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
+use std::str::FromStr;
+use std::time::Duration;
 
 use gradwire::wire::chunk::PORT;
 use serde::{Deserialize, Serialize};
 
 use crate::coding::{Coding, CodingError, Wire};
+use crate::coordinator::Limits;
 use crate::job::{Job, first_owner};
 use crate::layout::Layout;
 use crate::strategies::{Strategy, StrategyError};
@@ -57,8 +61,10 @@ impl RowFilter {
 }
 
 /// The order in which messages leave.
+///
+/// In a plan `turns`, `free`, or `coordinated[:BYTES:MICROSECONDS]`, with its limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(try_from = "String", into = "String")]
 pub enum Order {
     /// Each rank sends one big message at a time, to the rank behind it first, then to the next
     /// one. If all are in step, no rank receives from two at once.
@@ -67,7 +73,54 @@ pub enum Order {
     /// All messages leave when they are ready.
     Free,
     /// Rank 0's [`Coordinator`](crate::coordinator::Coordinator) says when big messages leave.
-    Coordinated,
+    Coordinated(Limits),
+}
+
+impl FromStr for Order {
+    type Err = PlanError;
+
+    fn from_str(text: &str) -> Result<Self, PlanError> {
+        let limits = |text: &str| {
+            let (bytes, us) = text.split_once(':')?;
+            let limits =
+                Limits { enough: bytes.parse().ok()?, patience: Duration::from_micros(us.parse().ok()?) };
+            (limits.enough > 0 && limits.patience <= Limits::MAX_PATIENCE).then_some(limits)
+        };
+        let found = match text {
+            "turns" => Some(Self::Turns),
+            "free" => Some(Self::Free),
+            "coordinated" => Some(Self::Coordinated(Limits::default())),
+            _ => text.strip_prefix("coordinated:").and_then(limits).map(Self::Coordinated),
+        };
+        found.ok_or_else(|| PlanError::Order { got: text.to_owned() })
+    }
+}
+
+impl TryFrom<String> for Order {
+    type Error = PlanError;
+
+    fn try_from(text: String) -> Result<Self, PlanError> {
+        text.parse()
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Turns => f.write_str("turns"),
+            Self::Free => f.write_str("free"),
+            Self::Coordinated(limits) if *limits == Limits::default() => f.write_str("coordinated"),
+            Self::Coordinated(limits) => {
+                write!(f, "coordinated:{}:{}", limits.enough, limits.patience.as_micros())
+            }
+        }
+    }
+}
+
+impl From<Order> for String {
+    fn from(order: Order) -> Self {
+        order.to_string()
+    }
 }
 
 /// Which tensor is exchanged how. Ranks of a job need the same plan.
@@ -320,6 +373,12 @@ pub enum PlanError {
         "plan: '{what}' is missing: each plan has strategy and codec for all tensors, and each [[tensor]] a name, or values, or both"
     )]
     Missing { what: &'static str },
+    /// No order of messages.
+    #[error(
+        "order '{got}': expected turns, free, or coordinated[:BYTES:MICROSECONDS] of 1 byte or more and at most {} us",
+        Limits::MAX_PATIENCE.as_micros()
+    )]
+    Order { got: String },
     /// No range of numbers of values.
     #[error(
         "plan: values = '{got}': expected FROM..BELOW, such as 1024..65536, 65536.. or ..1024, with FROM below BELOW"
@@ -365,6 +424,32 @@ pub enum PlanError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_order_comes_back_from_its_text() {
+        let limits = |enough, us| Order::Coordinated(Limits { enough, patience: Duration::from_micros(us) });
+        for (text, order) in [
+            ("turns", Order::Turns),
+            ("free", Order::Free),
+            ("coordinated", Order::Coordinated(Limits::default())),
+            ("coordinated:1:0", limits(1, 0)),
+            ("coordinated:1048576:1000000", limits(1 << 20, 1_000_000)),
+        ] {
+            assert_eq!((text.parse(), order.to_string()), (Ok(order), text.to_owned()));
+        }
+        for text in [
+            "",
+            "Turns",
+            "free:1:1",
+            "coordinated:",
+            "coordinated:1",
+            "coordinated:0:5",
+            "coordinated:1:1000001",
+        ] {
+            let error = text.parse::<Order>().unwrap_err().to_string();
+            assert!(error.contains("expected turns, free, or coordinated[:BYTES:MICROSECONDS]"), "{error}");
+        }
+    }
     use crate::graph::{Op, Rank, Task};
 
     const TEXT: &str = r#"

@@ -8,6 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use gradwire_codecs::{Codec, Raw, Registry};
+use gradwire_collectives::coordinator::Limits;
 use gradwire_collectives::graph::Format;
 use gradwire_collectives::{
     Coding, CollectivePlan, GraphPlan, Layout, LinkError, Listening, Options, Order, Record, Residuals,
@@ -138,9 +139,9 @@ fn more_and_fewer_partitions_than_ranks_and_any_order_of_sends() {
         (7, Order::Turns),
         (7, Order::Free),
         (40, Order::Turns),
-        (1, Order::Coordinated),
-        (7, Order::Coordinated),
-        (40, Order::Coordinated),
+        (1, Order::Coordinated(Limits::default())),
+        (7, Order::Coordinated(Limits { enough: 1, patience: Duration::ZERO })),
+        (40, Order::Coordinated(Limits::default())),
     ] {
         for strategy in [Strategy::Ring, Strategy::Servers(None), Strategy::HalvingDoubling] {
             let mut plan = graphs(strategy, "q8");
@@ -153,7 +154,12 @@ fn more_and_fewer_partitions_than_ranks_and_any_order_of_sends() {
     exchange(
         3,
         "127.0.0.1:0",
-        &GraphPlan { order: Order::Coordinated, bulk: 0, ..graphs(Strategy::Ring, "wire:2:10") }.into(),
+        &GraphPlan {
+            order: Order::Coordinated(Limits::default()),
+            bulk: 0,
+            ..graphs(Strategy::Ring, "wire:2:10")
+        }
+        .into(),
     );
 }
 
@@ -165,7 +171,7 @@ fn orders_may_change_from_one_exchange_to_the_next() {
     ranks(4, "127.0.0.1:0", &options(false), |mut link| {
         let rank = link.rank();
         for round in 0..60 {
-            let order = [Order::Coordinated, Order::Turns, Order::Free][round % 3];
+            let order = [Order::Coordinated(Limits::default()), Order::Turns, Order::Free][round % 3];
             let mut plan = graphs(Strategy::Servers(Some(1 + round % 2)), "f32");
             plan.others.partitions = Some(5);
             (plan.order, plan.bulk) = (order, 0);

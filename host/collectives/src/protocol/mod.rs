@@ -348,6 +348,7 @@ impl Protocol {
 impl Protocol {
     fn begin(&mut self, expect: Arc<Expect>, now: Instant) -> Result<(), Failure> {
         self.owed.clone_from(&expect.messages);
+        self.turns.begin(expect.order);
         let gone = |connection: &&Connection| {
             connection.left && (connection.is_control() || self.owed[connection.peer] > 0)
         };

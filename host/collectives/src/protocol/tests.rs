@@ -35,11 +35,15 @@ fn message(header: &Header) -> Vec<u8> {
 
 /// The exchange of this number, with two messages of each other rank.
 fn expect(rank: Rank, ranks: usize, sequence: u64) -> Command {
+    ordered(rank, ranks, sequence, Order::Turns)
+}
+
+fn ordered(rank: Rank, ranks: usize, sequence: u64, order: Order) -> Command {
     Command::Begin(Arc::new(Expect {
         sequence,
         layout: 7,
         values: 10,
-        order: Order::Turns,
+        order,
         jobs: vec![ExpectJob {
             plan: PlanName::new("ring f32"),
             tagged: false,
@@ -273,6 +277,29 @@ fn a_rank_that_leaves_sends_what_waits_and_says_goodbye() {
     protocol.handle_end(0, "", now);
     protocol.handle_end(1, "", now);
     assert!(protocol.is_closed() && events(&mut protocol).is_empty());
+}
+
+#[test]
+fn a_coordinated_message_leaves_when_the_plan_says() {
+    let ms = Duration::from_millis;
+    for (enough, patience, leaves_at) in
+        [(1 << 20, ms(40), ms(40)), (1 << 20, ms(7), ms(7)), (1, ms(40), ms(0))]
+    {
+        let start = Instant::now();
+        let end = |purpose| Endpoint { purpose, peer: 1, outgoing: false };
+        let ends = [Purpose::Control, Purpose::Data].map(end);
+        let mut protocol = Protocol::new(0, 2, false, TIMEOUT, ends, start);
+        let order = format!("coordinated:{enough}:{}", patience.as_micros());
+        protocol.handle_command(ordered(0, 2, 1, order.parse().unwrap()), start);
+        let (message, body) = (Message { tag: 0, format: Format::Raw }, Arc::new(vec![7; 20]));
+        protocol.handle_command(Command::Send { to: 1, job: 0, part: 1, message, body, big: true }, start);
+        let mut now = start;
+        while !protocol.wants_to_send(1) {
+            now = protocol.next_timeout().expect("a message waits").max(now);
+            protocol.handle_timeout(now);
+        }
+        assert!((leaves_at..leaves_at + ms(1)).contains(&(now - start)), "{order}: {:?}", now - start);
+    }
 }
 
 proptest! {

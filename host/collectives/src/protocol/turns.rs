@@ -2,7 +2,7 @@
 //! coordinator decides when each joins it.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::ConnectionId;
 use super::connection::Leaves;
@@ -11,9 +11,6 @@ use crate::graph::Rank;
 use crate::header::Control;
 use crate::plan::Order;
 
-/// Bytes that the coordinator gathers for one link, and the longest time.
-const ENOUGH: u64 = 1 << 18;
-const PATIENCE: Duration = Duration::from_micros(500);
 /// Messages that may wait for the coordinator, so that no rank fills rank 0's memory.
 const MAX_WISHES: usize = 1 << 20;
 
@@ -46,9 +43,16 @@ impl Turns {
             rank,
             order: VecDeque::new(),
             asked: vec![Asked::default(); ranks],
-            coordinator: Coordinator::new(ENOUGH, PATIENCE),
+            coordinator: Coordinator::default(),
             start: now,
             asked_since: None,
+        }
+    }
+
+    /// An exchange begins.
+    pub(super) fn begin(&mut self, order: Order) {
+        if let Order::Coordinated(limits) = order {
+            self.coordinator.set_limits(limits);
         }
     }
 
@@ -60,9 +64,9 @@ impl Turns {
         match order {
             _ if !big => Leaves::AtOnce,
             Order::Free => Leaves::AtOnce,
-            Order::Coordinated if coordinated => Leaves::Granted,
+            Order::Coordinated(_) if coordinated => Leaves::Granted,
             Order::Turns if behind && coordinated => Leaves::Granted,
-            Order::Turns | Order::Coordinated => Leaves::InTurn,
+            Order::Turns | Order::Coordinated(_) => Leaves::InTurn,
         }
     }
 

@@ -111,10 +111,11 @@ pub struct Args {
     /// Parts of the gradient, which form the pipeline [default: as many as ranks].
     #[arg(long, value_name = "K")]
     pub partitions: Option<usize>,
-    /// The order in which big messages leave: fixed turns, nobody, or a coordinator at rank 0
-    /// [default: the plan's, or turns].
-    #[arg(long, value_name = "ORDER", value_parser = ["turns", "free", "coordinated"])]
-    pub order: Option<String>,
+    /// The order in which big messages leave: turns, free, or coordinated[:BYTES:MICROSECONDS], by
+    /// a coordinator at rank 0 that gathers so many bytes for at most such a time [default: the
+    /// plan's, or turns].
+    #[arg(long, value_name = "ORDER")]
+    pub order: Option<Order>,
     /// Values of the gradient.
     #[arg(long, value_name = "N", default_value = "1M", value_parser = quantity::scaled)]
     pub values: u64,
@@ -313,13 +314,9 @@ fn plan(args: &Args, ranks: usize) -> Result<CollectivePlan, Error> {
         }
         graphs(&mut plan, "--partitions")?.others.partitions = Some(partitions);
     }
-    let order = match args.order.as_deref() {
-        None => return Ok(plan),
-        Some("free") => Order::Free,
-        Some("coordinated") => Order::Coordinated,
-        Some(_) => Order::Turns,
-    };
-    graphs(&mut plan, "--order")?.order = order;
+    if let Some(order) = args.order {
+        graphs(&mut plan, "--order")?.order = order;
+    }
     Ok(plan)
 }
 
@@ -470,8 +467,8 @@ impl Job<'_> {
             if let Some(partitions) = self.args.partitions {
                 command.args(["--partitions", &partitions.to_string()]);
             }
-            if let Some(order) = &self.args.order {
-                command.args(["--order", order]);
+            if let Some(order) = self.args.order {
+                command.args(["--order", &order.to_string()]);
             }
             children.0.push(command.spawn().map_err(|error| Error::io("this program", "start", error))?);
         }
