@@ -4,7 +4,7 @@
 use gradwire_codecs::{Codec, Registry};
 
 /// The codecs, as the first byte of an input names them.
-const NAMES: [&str; 24] = [
+const NAMES: [&str; 26] = [
     "f32",
     "f16",
     "trunc:16",
@@ -29,6 +29,8 @@ const NAMES: [&str; 24] = [
     "q4:1",
     "q4:7",
     "q4:256",
+    "ternary",
+    "ternary:100",
 ];
 /// The most values that an input asks for.
 const MOST: usize = 2000;
@@ -145,16 +147,26 @@ fn plain(name: &str, n: usize, message: &[u8]) -> Option<Vec<f32>> {
                 let zeros = usize::from(code.saturating_sub(241));
                 bytes.extend(if zeros > 1 { vec![121; zeros] } else { vec![*code] });
             }
-            for (i, value) in values.iter_mut().enumerate() {
-                let group = i / 320;
-                let plane = (n - 320 * group).min(320).div_ceil(5);
-                let (digit, place) = (i % 320 / plane, i % 320 % plane);
-                let power = [81, 27, 9, 3, 1][digit];
-                let digit = bytes[64 * group + place] / power % 3;
-                *value = (f32::from(digit) - 1.0) * float(&scales[4 * (i / 100)..]);
-            }
+            by_fives(&mut values, scales, &bytes);
+        }
+        "ternary:100" => {
+            let (scales, bytes) = message.split_at(4 * n.div_ceil(100));
+            by_fives(&mut values, scales, bytes);
         }
         _ => return None,
     }
     Some(values)
+}
+
+/// Values of base-3^5 codes, a scale for every hundred.
+fn by_fives(values: &mut [f32], scales: &[u8], bytes: &[u8]) {
+    let n = values.len();
+    for (i, value) in values.iter_mut().enumerate() {
+        let group = i / 320;
+        let plane = (n - 320 * group).min(320).div_ceil(5);
+        let (digit, place) = (i % 320 / plane, i % 320 % plane);
+        let power = [81, 27, 9, 3, 1][digit];
+        let digit = bytes[64 * group + place] / power % 3;
+        *value = (f32::from(digit) - 1.0) * float(&scales[4 * (i / 100)..]);
+    }
 }

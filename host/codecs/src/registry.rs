@@ -18,6 +18,7 @@ use crate::low_rank::LowRank;
 use crate::named::{Args, Named};
 use crate::one_bit::OneBit;
 use crate::raw::Raw;
+use crate::ternary::Ternary;
 use crate::terngrad::TernGrad;
 use crate::three_lc::ThreeLc;
 use crate::threshold::Threshold;
@@ -63,6 +64,7 @@ const BUILT_IN: &[Entry] = &[
     Entry::of::<EightBits>(),
     Entry::of::<FourBits>(),
     Entry::of::<ThreeLc>(),
+    Entry::of::<Ternary>(),
     Entry::of::<OneBit>(),
     Entry::of::<Threshold>(),
     Entry::of::<TernGrad>(),
@@ -103,7 +105,7 @@ impl Registry {
     pub const BUILT_IN: Self = Self::with(&[]);
 
     /// Each codec of this crate, with parameters that people use: for benchmarks and documents.
-    pub const EXAMPLES: [&str; 22] = [
+    pub const EXAMPLES: [&str; 23] = [
         "f32",
         "f16",
         "trunc:16",
@@ -116,6 +118,7 @@ impl Registry {
         "3lc:1",
         "3lc:1:1024",
         "3lc:1.75",
+        "ternary",
         "onebit",
         "onebit:1024",
         "tbq:0.001",

@@ -6,7 +6,7 @@ use bitvec::view::BitView;
 use gradwire_codecs::ops::{self, Place, Random, concat, extract, filter, map, sort};
 use gradwire_codecs::{
     Blocks, Bounded, Codec, Dgc, EightBits, FourBits, GradDrop, Half, LowRank, OneBit, Raw, Registry,
-    TernGrad, ThreeLc, Threshold, Truncation,
+    TernGrad, Ternary, ThreeLc, Threshold, Truncation,
 };
 use proptest::prelude::*;
 
@@ -214,6 +214,32 @@ fn all_zeros_are_a_byte_for_seventy_values() {
     assert!(out[8..1008].iter().all(|byte| *byte == 255));
 }
 
+/// Of 4,000 messages a value's mean is off by less than five standard deviations: of a digit that
+/// is 1 with chance p, sqrt(p (1 - p) / 4000) of the scale.
+#[test]
+fn three_values_by_chance_have_the_right_mean() {
+    let codec = Ternary { blocks: Blocks::WHOLE };
+    let values = [0.5f32, -2.0, 0.0, 0.02, -1.0, 1.99, -0.25];
+    let (mut sum, mut out) = ([0.0; 7], vec![0; codec.bound(7)]);
+    for seed in 0..4000 {
+        let len = codec.encode(&mut values.clone(), &mut [], seed, &mut out);
+        let mut one = [0.0; 7];
+        assert_eq!((len, codec.merge(&out, &mut one)), (6, Ok(6)));
+        assert!(one.iter().all(|value| [-2.0, 0.0, 2.0].contains(value)), "{one:?}");
+        sum.iter_mut().zip(one).for_each(|(sum, value)| *sum += value);
+    }
+    for (value, sum) in values.into_iter().zip(sum) {
+        let chance = f64::from(value.abs()) / 2.0;
+        let deviation = 2.0 * (chance * (1.0 - chance) / 4000.0).sqrt();
+        let off = (f64::from(sum) / 4000.0 - f64::from(value)).abs();
+        assert!(off <= 5.0 * deviation, "{value}: off by {off}, {deviation} is usual");
+    }
+    // Codes of five digits end at 242.
+    out[4] = 243;
+    let refused = codec.merge(&out, &mut [0.0; 7]);
+    assert_eq!(refused, Err(gradwire_codecs::Malformed::Field { what: "code of five digits", at: 4 }));
+}
+
 /// The paper's algorithm, in `f64`, beside ours: u = m u + g, v = v + u, the largest of v are sent,
 /// and both are zero there.
 #[test]
@@ -285,7 +311,7 @@ fn everything(codec: &dyn Codec, gradient: &[f32]) -> (Vec<u8>, Vec<u32>) {
 #[test]
 fn all_processors_make_the_same_bytes() {
     let block = Blocks::of(core::num::NonZeroU32::new(256).unwrap());
-    let codecs: [(&str, &dyn Codec); 15] = [
+    let codecs: [(&str, &dyn Codec); 16] = [
         ("f32", &Raw),
         ("f16", &Half),
         ("trunc:16", &Truncation::new(16).unwrap()),
@@ -301,6 +327,7 @@ fn all_processors_make_the_same_bytes() {
         ("graddrop:99", &GradDrop::new(99.0).unwrap()),
         ("low-rank:5", &LowRank::new(5, None).unwrap()),
         ("bounded:6", &Bounded::new(6).unwrap()),
+        ("ternary:256", &Ternary { blocks: block }),
     ];
     let random = Random::new(1);
     for n in [0, 1, 63, 4_000, 12_345] {

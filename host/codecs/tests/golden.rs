@@ -18,6 +18,7 @@ fn messages_are_those_of_the_second_implementation() {
         include_str!("golden/v1.txt"),
         include_str!("golden/v1-q4.txt"),
         include_str!("golden/v1-largest.txt"),
+        include_str!("golden/v1-ternary.txt"),
     ];
     for line in files.into_iter().flat_map(str::lines) {
         match line.split(' ').collect::<Vec<_>>()[..] {

@@ -55,7 +55,7 @@ fn it_is_chosen_by_its_name_like_any_other() {
     assert_eq!(codec.merge(&message, &mut sum), Ok(7));
     assert_eq!(sum, [8.0, -2.0, 1.0, 1.0, -6.0]);
     assert!(CODECS.codec("3lc:1.5:1024").is_ok(), "and the crate's own are still there");
-    let names = "codec 'five': no codec has this name; there are four, f32, f16, trunc, q8, q4, 3lc, onebit, tbq, terngrad, dgc, \
+    let names = "codec 'five': no codec has this name; there are four, f32, f16, trunc, q8, q4, 3lc, ternary, onebit, tbq, terngrad, dgc, \
                  graddrop, low-rank, bounded";
     assert_eq!(CODECS.codec("five").unwrap_err().to_string(), names);
 }

@@ -43,6 +43,9 @@ const NAMES: &[&str] = &[
     "bounded:1",
     "bounded:6",
     "bounded:13",
+    "ternary",
+    "ternary:256",
+    "ternary:7",
 ];
 
 fn codec(name: &str) -> Chosen {
@@ -247,6 +250,8 @@ fn a_block_that_was_sent_as_nan_leaves_no_residual() {
         "3lc:1:7",
         "terngrad",
         "low-rank:4",
+        "ternary",
+        "ternary:7",
     ];
     for name in names {
         let codec = codec(name);

@@ -39,13 +39,14 @@ fn body<'a>(source: &'a str, of: &str, function: &str) -> &'a str {
 }
 
 /// Of a codec its file and type, CompLL's lines for it, and its name.
-const CODECS: [(&str, &str, &str, &str); 13] = [
+const CODECS: [(&str, &str, &str, &str); 14] = [
     ("raw", "Raw", "", "f32"),
     ("half", "Half", "", "f16"),
     ("truncation", "Truncation", "", "trunc"),
     ("eight_bits", "EightBits", "", "q8"),
     ("four_bits", "FourBits", "", "q4"),
     ("three_lc", "ThreeLc", "", "3lc"),
+    ("ternary", "Ternary", "", "ternary"),
     ("one_bit", "OneBit", "21", "onebit"),
     ("threshold", "Threshold", "13", "tbq"),
     ("terngrad", "TernGrad", "23", "terngrad"),

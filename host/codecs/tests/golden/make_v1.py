@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Wrote v1.txt, v1-q4.txt and v1-largest.txt: a second implementation of the host codecs, from docs/host-format.md alone, value by value.
+"""Wrote v1.txt, v1-q4.txt, v1-largest.txt and v1-ternary.txt: a second implementation of the host codecs, from docs/host-format.md alone, value by value.
 
-Usage: make_v1.py > v1.txt; make_v1.py q4 > v1-q4.txt; make_v1.py largest > v1-largest.txt.
+Usage: make_v1.py > v1.txt; make_v1.py q4 > v1-q4.txt; make_v1.py largest > v1-largest.txt; and so on.
 A golden file is never written again; a new version of the format, and a new codec, add a new one.
 
 An operation on two f32 is done in f64 and rounded to f32, which is the same as done in f32 at once.
@@ -179,6 +179,20 @@ def four_bits(block):
     return encode
 
 
+def by_fives(digits):
+    stream = b""
+    for at in range(0, len(digits), 320):
+        group = digits[at : at + 320]
+        plane = -(-len(group) // 5)
+        group += [0] * (5 * plane - len(group))
+        for i in range(plane):
+            byte = 0
+            for k in range(5):
+                byte = 3 * byte + group[k * plane + i] + 1
+            stream += bytes([byte])
+    return stream
+
+
 def three_lc(multiplier, block):
     def encode(acc, state, seed):
         message, digits, sent = b"", [], []
@@ -192,16 +206,7 @@ def three_lc(multiplier, block):
                 digits.append(digit)
                 sent.append(mul(digit, scale))
         coded, run = b"", 0
-        stream = b""
-        for at in range(0, len(digits), 320):
-            group = digits[at : at + 320]
-            plane = -(-len(group) // 5)
-            group += [0] * (5 * plane - len(group))
-            for i in range(plane):
-                byte = 0
-                for k in range(5):
-                    byte = 3 * byte + group[k * plane + i] + 1
-                stream += bytes([byte])
+        stream = by_fives(digits)
         while stream:
             run = 0
             while run < 14 and stream[run : run + 1] == b"\x79":
@@ -209,6 +214,21 @@ def three_lc(multiplier, block):
             coded += bytes([241 + run]) if run >= 2 else stream[:1]
             stream = stream[max(run, 1) :]
         return message + struct.pack("<I", len(coded)) + coded, sent
+
+    return encode
+
+
+def ternary(block):
+    def encode(acc, state, seed):
+        random, message, digits, sent = Random(seed), b"", [], []
+        for values in blocks(acc, block):
+            scale = peak(values)
+            message += raw(scale)
+            for value in values:
+                digit = int(math.copysign(1, value)) if abs(value) > mul(scale, random.unit(len(digits))) else 0
+                digits.append(digit)
+                sent.append(mul(digit, scale))
+        return message + by_fives(digits), sent
 
     return encode
 
@@ -400,6 +420,10 @@ Q4 = {
     "q4:7": four_bits(7),
     "q4:256": four_bits(256),
 }
+TERNARY = {
+    "ternary": ternary(None),
+    "ternary:100": ternary(100),
+}
 
 
 def tensors():
@@ -442,6 +466,7 @@ def main():
     which = (sys.argv[1:] or ["all"])[0]
     codecs, chosen = {
         "all": (CODECS, tensors),
+        "ternary": (TERNARY, tensors),
         "q4": (Q4, lambda: [*tensors(), *tensors_of_q4()]),
         "largest": ({name: encode for name, encode in (CODECS | Q4).items() if name[:2] in ("q8", "q4")}, largest_tensors),
     }[which]

@@ -34,8 +34,9 @@ use crate::verify::exchange;
 Strategies: ring, servers[:S] (S ranks sum; without S each does), hierarchy:GROUP[:servers] (f32 within
 groups of GROUP neighbours, the codec between groups), butterfly, halving-doubling, all-gather.
 
-Codecs: f32, f16, q8[:BLOCK], q4[:BLOCK], 3lc:S[:BLOCK], onebit[:BLOCK], tbq:T, terngrad[:BITS], dgc:P,
-graddrop:P, low-rank:R, bounded:B, and wire:C:B[:X], which is f32 on tagged connections for the dataplane to compress.
+Codecs: f32, f16, q8[:BLOCK], q4[:BLOCK], 3lc:S[:BLOCK], ternary[:BLOCK], onebit[:BLOCK], tbq:T,
+terngrad[:BITS], dgc:P, graddrop:P, low-rank:R, bounded:B, and wire:C:B[:X], which is f32 on tagged connections for
+the dataplane to compress.
 
 Pairs that make no sense, and are refused:
   butterfly with any codec but f32: several ranks would encode one sum, and each would keep its loss as residual
