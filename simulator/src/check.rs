@@ -8,7 +8,7 @@ use gradwire_collectives::graph::Op;
 
 use crate::cluster::{MESSAGE_BYTES, STATION_BYTES, STATIONS};
 use crate::error::SimError;
-use crate::limits::{Excess, Work};
+use crate::limits::{Excess, MAX_WIDTH, Work};
 use crate::mechanisms::FAIR_SHARE;
 use crate::scenario::{
     Assignment, CodecPlace, Compression, Content, Mechanism, Scenario, SendOrder, WireCost,
@@ -42,7 +42,7 @@ impl Scenario {
             ),
             (self.jitter.amount >= 0.0 && self.jitter.amount <= 1e6, "the jitter"),
             (!self.barrier || self.staleness == 0, "the staleness, which a barrier forbids,"),
-            (self.staleness <= 1, "the staleness"),
+            (self.staleness < MAX_WIDTH, "the staleness"),
             (
                 (1..=workers as usize).contains(&self.compute_times.len()),
                 "the number of workers, fewer than have compute times,",
@@ -147,7 +147,7 @@ impl Scenario {
                     let [tasks, sends] = *known
                         .entry(job.strategy)
                         .or_insert_with(|| tasks_and_sends(job.strategy, self.workers));
-                    // This iteration's and the next one's.
+                    // Two iterations', and as many more for each iteration that a pass may be late.
                     pieces += 2 * job.partitions as u128 * tasks;
                     sent += job.partitions as u128 * sends;
                 }
@@ -177,10 +177,9 @@ impl Scenario {
         let events = u128::from(self.iterations()) * (computed + messages * steps);
         let stations = (simulated + others) * STATIONS + 2 * racks;
         let memory = stations * STATION_BYTES
-            + each * SLOT_BYTES
-            + pieces * PIECE_BYTES
-            // Decoding and passed on at once, and with staleness those of two iterations.
-            + under_way * MESSAGE_BYTES * (1 + u128::from(self.staleness));
+            // With staleness those of more iterations. Messages are decoded and passed on at once.
+            + (each * SLOT_BYTES + pieces * PIECE_BYTES + under_way * MESSAGE_BYTES)
+                * (1 + u128::from(self.staleness));
         let clip = |number: u128| u64::try_from(number).unwrap_or(u64::MAX);
         Work { events: clip(events), memory: clip(memory) }
     }

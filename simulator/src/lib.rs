@@ -51,7 +51,7 @@ mod time;
 mod workload;
 
 pub use error::SimError;
-pub use limits::{Excess, RUN_LIMIT, Work};
+pub use limits::{Excess, MAX_WIDTH, RUN_LIMIT, Work};
 pub use scenario::{
     AggregatorRate, Assignment, CHUNK_VALUES, CodecPlace, Compression, Content, Links, Mechanism, Packets,
     RECORDED_RATIOS, Racks, Ratios, Results, SUM_RATIOS, Scenario, SendOrder, Wire, WireCost,

@@ -14,6 +14,9 @@ pub struct Work {
 /// The most that a run may take: half an hour or so of one core, and what any desk has.
 pub const RUN_LIMIT: Work = Work { events: 10_000_000_000, memory: 4_000_000_000 };
 
+/// The widest pipeline of [`Scenario::staleness`](crate::Scenario::staleness): 1000 iterations.
+pub const MAX_WIDTH: u32 = 1000;
+
 impl Work {
     /// As a part of [`RUN_LIMIT`].
     pub(crate) fn load(self) -> f64 {

@@ -143,7 +143,8 @@ fn one_worker_for_all_is_the_same_as_all_of_them() {
     }
 }
 
-/// Pipe-SGD Eq. 4 in its steady state, with one parameter: the longer of compute and exchange.
+/// Pipe-SGD Eq. 4 in its steady state, with one parameter: the longer of compute and exchange,
+/// whatever the width is, from 2 on.
 #[test]
 fn a_pipeline_takes_the_longer_of_compute_and_exchange() {
     for compute in [D / 4, D, 2 * D, 5 * D] {
@@ -153,9 +154,61 @@ fn a_pipeline_takes_the_longer_of_compute_and_exchange() {
         assert_eq!(time(&scenario), compute + exchange, "without a pipeline");
         scenario.barrier = false;
         assert_eq!(time(&scenario), compute + exchange, "one parameter leaves nothing to overlap");
-        scenario.staleness = 1;
-        assert_eq!(time(&scenario), compute.max(exchange), "{compute}");
+        for width in [2, 3, 4, 9] {
+            scenario.staleness = width - 1;
+            assert_eq!(time(&scenario), compute.max(exchange), "{compute}, width {width}");
+        }
     }
+}
+
+/// The time of an iteration of two workers that exchange a parameter in `D`, as recurrences: a
+/// worker computes once it has the sum of `width` iterations before, its link sends in turn, and it
+/// has a sum once it has both gradients. Paces are drawn by SplitMix64 (Steele et al., OOPSLA
+/// 2014).
+fn two_jittered_workers(width: usize, compute: Picos, jitter: Jitter) -> Picos {
+    let pace = |worker: u64, iteration: usize| {
+        let z = jitter.seed ^ (worker << 32 | iteration as u64);
+        let z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let draw = (z ^ (z >> 31)) >> 32;
+        let factor = (1 << 32) + (jitter.amount * draw as f64) as u128;
+        ((u128::from(compute) * factor) >> 32) as Picos
+    };
+    let (mut computed, mut sent) = ([0; 2], [0; 2]);
+    let mut sums: Vec<[Picos; 2]> = Vec::new();
+    for iteration in 0..4 * width {
+        let begun = iteration.checked_sub(width).map_or([0; 2], |before| sums[before]);
+        for worker in 0..2 {
+            computed[worker] = computed[worker].max(begun[worker]) + pace(worker as u64, iteration);
+            sent[worker] = sent[worker].max(computed[worker]) + D;
+        }
+        sums.push([computed[0].max(sent[1]), computed[1].max(sent[0])]);
+    }
+    let end = |iteration: usize| *sums[iteration].iter().max().unwrap();
+    (end(4 * width - 1) - end(2 * width - 1)) / (2 * width) as Picos
+}
+
+/// A wider pipeline lets workers drift apart further, so that slow passes of one worker hide behind
+/// those of another: what Eq. 4 leaves out.
+#[test]
+fn a_wider_pipeline_gains_if_compute_times_vary() {
+    let seeds = 100;
+    let mean = |width: u32, amount: f64| {
+        let of_seed = |seed| {
+            let jitter = Jitter { amount, seed };
+            let mut scenario = Scenario { barrier: false, jitter, ..single(Mechanism::Butterfly, 2) };
+            scenario.staleness = width - 1;
+            scenario.compute_times = vec![ComputeTimes { forward: vec![D], backward: vec![0] }];
+            let ours = time(&scenario);
+            assert_eq!(ours, two_jittered_workers(width as usize, D, jitter), "width {width}, seed {seed}");
+            ours
+        };
+        (0..seeds).map(of_seed).sum::<Picos>() / seeds
+    };
+    let [two, three, four] = [2, 3, 4].map(|width| mean(width, 0.2));
+    assert!(four < three && three < two, "{two}, {three}, {four}");
+    assert_eq!([2, 3, 4].map(|width| mean(width, 0.0)), [D; 3]);
 }
 
 /// A slow worker's link bounds the ring; racks without oversubscription do not.
@@ -258,7 +311,7 @@ prop_compose! {
         seed: u64,
         message in prop::option::of(10_000_u64..1_000_000),
         racks in prop::option::of((1_u32..5, 1.0..8.0)),
-        (barrier, staleness) in (any::<bool>(), 0_u32..2),
+        (barrier, staleness) in (any::<bool>(), 0_u32..5),
         codec in prop::sample::select(vec!["", "16bit", "in-nic:4", "on-host:4/3@1,2"]),
     ) -> Scenario {
         let mut model = model(&sizes.iter().map(|values| values * VALUE_BITS).collect::<Vec<_>>());

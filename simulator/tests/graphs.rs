@@ -1,6 +1,6 @@
 //! The collectives' graphs on the cost model, against the published mechanisms and closed forms.
 
-use gradwire_simulator::{Mechanism, Model, SECOND, Scenario, seconds};
+use gradwire_simulator::{Jitter, Mechanism, Model, SECOND, Scenario, seconds};
 
 fn run(model: &Model, mechanism: &str, workers: u32) -> gradwire_simulator::Results {
     let mechanism: Mechanism = mechanism.parse().unwrap();
@@ -112,6 +112,27 @@ fn every_strategy_comes_to_an_end_and_impossible_ones_are_refused() {
         }
     }
     assert!("graph:star".parse::<Mechanism>().is_err());
+}
+
+/// In a pipeline, ranks are iterations apart, each in a run of its own.
+#[test]
+fn every_strategy_comes_to_an_end_in_a_pipeline() {
+    let model = Model::published("vgg16").unwrap();
+    for strategy in ["ring", "servers", "hierarchy:2", "butterfly", "halving-doubling", "all-gather"] {
+        for staleness in [1, 2, 4] {
+            let mechanism = format!("graph:{strategy}").parse().unwrap();
+            let mut scenario = Scenario {
+                workers: 8,
+                barrier: false,
+                staleness,
+                jitter: Jitter { amount: 3.0, seed: 1 },
+                ..Scenario::new(model.clone(), mechanism)
+            };
+            scenario.links.exceptions = vec![(5, 5_000_000_000)];
+            let results = scenario.run().unwrap();
+            assert!(results.events <= scenario.check().unwrap().events, "{strategy}, {staleness}");
+        }
+    }
 }
 
 /// Are there so many servers, or ranks of a group?

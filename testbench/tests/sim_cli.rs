@@ -98,7 +98,8 @@ fn every_option_is_taken() {
         "--json",
     ]);
     assert_eq!(report["runs"].as_array().unwrap().len(), 2 * 2 * 3);
-    json(&["simulate", "--mechanism", "ring", "--pipelined", "--full", "--ranks", "4", "--json"]);
+    json(&["simulate", "--mechanism", "ring", "--pipeline", "2", "--full", "--ranks", "4", "--json"]);
+    json(&["simulate", "--mechanism", "ring", "--sweep", "pipeline=2..8", "--ranks", "4", "--json"]);
     json(&["simulate", "--mechanism", "mc+agg", "--cut-through", "--json"]);
     json(&["simulate", "--mechanism", "ring", "--compress", "on-host:b8@measured", "--json"]);
     json(&[
@@ -179,6 +180,9 @@ fn impossible_scenarios_are_refused() {
         &["--sweep", "ranks"],
         &["--sweep", "moon=1..2"],
         &["--sweep", "ranks=9..8"],
+        &["--pipeline", "1"],
+        &["--pipeline", "1001"],
+        &["--sweep", "pipeline=1..4"],
         &["--trace", "/nonexistent"],
         &["--plot", "plot.gif", "--mechanism", "ring"],
     ] {

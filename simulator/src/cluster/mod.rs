@@ -178,12 +178,11 @@ impl<'a> Cluster<'a> {
             self.left.iter().all(|&left| left == 0),
             "the exchange came to a halt before it was complete"
         );
-        let iteration = match *self.first_row {
-            [_] => self.finished[0],
-            [first, _, third] => (third - first) / 2,
-            // A pipeline has to fill, and its last iterations have the network to themselves.
-            [.., fourth, _, _, _, eighth, _, _] => (eighth - fourth) / 4,
-            _ => unreachable!("see Scenario::iterations"),
+        let iteration = if self.scenario.barrier {
+            self.finished[0]
+        } else {
+            let [from, to] = self.scenario.measured();
+            (self.first_row[to] - self.first_row[from]) / (to - from) as Picos
         };
         let hosts = 0..self.fabric.hosts();
         Results {

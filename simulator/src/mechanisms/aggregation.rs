@@ -1,29 +1,29 @@
 //! In-network aggregation: the switch takes gradients off the wire and sends on one sum.
 
+use super::countdown::Countdown;
 use crate::cluster::Message;
+use crate::scenario::Scenario;
 use crate::time::Picos;
 
-/// Copies of each item at the switch, for this iteration and the next.
+/// Copies of each item at the switch.
 pub(crate) struct Aggregation {
-    workers: u32,
-    copies: Vec<[u32; 2]>,
-    tails: Vec<[Picos; 2]>,
+    missing: Countdown,
+    /// The last bits of the copies so far, by item and iteration under way.
+    tails: Vec<Picos>,
 }
 
 impl Aggregation {
-    pub(crate) fn new(workers: u32, items: usize) -> Self {
-        Self { workers, copies: vec![[0; 2]; items], tails: vec![[0; 2]; items] }
+    /// A switch that gets `copies` of each item.
+    pub(crate) fn new(scenario: &Scenario, copies: u32, items: usize) -> Self {
+        let missing = Countdown::new(scenario, vec![copies; items]);
+        Self { missing, tails: vec![0; items * scenario.under_way()] }
     }
 
     /// One more copy; with the last of them, when the last bit of the sum can leave the switch.
     pub(crate) fn add(&mut self, message: Message, tail: Picos) -> Option<Picos> {
-        let (item, parity) = (message.item as usize, message.iteration as usize % 2);
-        let (copies, latest) = (&mut self.copies[item][parity], &mut self.tails[item][parity]);
-        *copies += 1;
+        let item = message.item as usize;
+        let latest = &mut self.tails[self.missing.place(item, message.iteration)];
         *latest = tail.max(*latest);
-        (*copies == self.workers).then(|| {
-            *copies = 0;
-            core::mem::take(latest)
-        })
+        self.missing.tick(item, message.iteration).then(|| core::mem::take(latest))
     }
 }

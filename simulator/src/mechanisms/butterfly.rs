@@ -2,20 +2,18 @@
 //!
 //! Round k+1 begins when the own exchange of round k is received.
 
+use super::countdown::Countdown;
 use crate::cluster::{Cluster, Dest, Exchange, Message};
 use crate::scenario::{Content, Scenario};
-
-/// Iterations that can be under way at once: with a staleness of 1, whoever begins iteration k+4
-/// has the sum of k+2, to which a worker contributes only when it is done with k.
-const UNDER_WAY: usize = 4;
 
 pub(crate) struct Butterfly {
     rounds: u32,
     symmetric: bool,
-    /// Of [worker][parameter], for each iteration under way.
-    state: Vec<[State; UNDER_WAY]>,
-    /// Workers that are not done with [parameter], for this iteration and the next.
-    behind: Vec<[u32; 2]>,
+    parameters: usize,
+    /// By worker, parameter and iteration under way.
+    state: Vec<State>,
+    /// Workers that are not done with a parameter.
+    behind: Countdown,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -34,14 +32,15 @@ impl Butterfly {
         Self {
             rounds: scenario.workers.ilog2(),
             symmetric,
-            state: vec![[State::default(); UNDER_WAY]; workers as usize * rows],
-            behind: vec![[workers; 2]; rows],
+            parameters: rows,
+            state: vec![State::default(); workers as usize * rows * scenario.under_way()],
+            behind: Countdown::new(scenario, vec![workers; rows]),
         }
     }
 
     fn state(&mut self, worker: u32, message: Message) -> &mut State {
-        let slot = worker as usize * self.behind.len() + message.item as usize;
-        &mut self.state[slot][message.iteration as usize % UNDER_WAY]
+        let slot = worker as usize * self.parameters + message.item as usize;
+        &mut self.state[self.behind.place(slot, message.iteration)]
     }
 
     /// Begins `round`, and every following one whose exchange has already come.
@@ -64,10 +63,7 @@ impl Butterfly {
 
     fn done(&mut self, cluster: &mut Cluster<'_>, worker: u32, message: Message) {
         *self.state(worker, message) = State::default();
-        let behind = &mut self.behind[message.item as usize][message.iteration as usize % 2];
-        *behind -= 1;
-        if *behind == 0 {
-            *behind = cluster.workers();
+        if self.behind.tick(message.item as usize, message.iteration) {
             cluster.reduced(message.iteration, message.item);
         }
         cluster.parameter_arrived(worker, message.item);

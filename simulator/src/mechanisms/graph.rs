@@ -11,6 +11,7 @@ use std::ops::Range;
 use gradwire_collectives::graph::{Format, Graph, Message as GraphMessage, Op, Task};
 use gradwire_collectives::{CollectivePlan, Job, Order};
 
+use super::countdown::Countdown;
 use crate::cluster::{Cluster, Dest, Exchange, Message, Sent};
 use crate::scenario::{Content, Scenario};
 use crate::workload::VALUE_BITS;
@@ -84,13 +85,13 @@ pub(crate) struct Graphs {
     planned: bool,
     /// Does each worker begin with another partition?
     in_turns: bool,
-    /// By partition and worker: this iteration and the next.
-    runs: Vec<[Run; 2]>,
+    /// By partition, worker and iteration under way.
+    runs: Vec<Run>,
     /// Parameters whose gradients a worker misses, and partitions, by worker and job.
-    awaited: Vec<[u32; 2]>,
-    missing: Vec<[u32; 2]>,
+    awaited: Countdown,
+    missing: Countdown,
     /// Workers that miss a job.
-    behind: Vec<[u32; 2]>,
+    behind: Countdown,
 }
 
 impl Graphs {
@@ -130,14 +131,15 @@ impl Graphs {
         }
         let run = |role: &Role| Run { waits: role.waits.clone(), left: role.waits.len() as u32 };
         let of_part = |part: &Part| (part.roles..part.roles + workers).map(|role| &roles[role as usize]);
-        let runs = parts.iter().flat_map(of_part).map(|role| [run(role), run(role)]).collect();
-        let by_worker = |of: fn(&Jobs) -> usize| -> Vec<[u32; 2]> {
-            (0..workers).flat_map(|_| &jobs).map(|job| [of(job) as u32; 2]).collect()
+        let runs =
+            parts.iter().flat_map(of_part).flat_map(|role| vec![run(role); scenario.under_way()]).collect();
+        let by_worker = |of: fn(&Jobs) -> usize| {
+            Countdown::new(scenario, (0..workers).flat_map(|_| &jobs).map(|job| of(job) as u32).collect())
         };
         Self {
             awaited: by_worker(|job| job.rows.len()),
             missing: by_worker(|job| job.parts.len()),
-            behind: vec![[workers; 2]; jobs.len()],
+            behind: Countdown::new(scenario, vec![workers; jobs.len()]),
             jobs,
             job_of,
             parts,
@@ -157,8 +159,7 @@ impl Graphs {
         let workers = cluster.workers();
         let part = &self.parts[item as usize];
         let (planned, role) = (self.planned, &self.roles[(part.roles + worker) as usize]);
-        let parity = iteration as usize % 2;
-        let run = &mut self.runs[(item * workers + worker) as usize][parity];
+        let run = &mut self.runs[self.behind.place((item * workers + worker) as usize, iteration)];
         let mut released = tasks.to_vec();
         while let Some(task) = released.pop() {
             run.waits[task as usize] -= 1;
@@ -186,20 +187,11 @@ impl Graphs {
         run.waits.clone_from(&role.waits);
         run.left = role.waits.len() as u32;
         let at = part.job as usize;
-        let Jobs { rows, parts, .. } = &self.jobs[at];
-        let missing = &mut self.missing[worker as usize * self.jobs.len() + at][parity];
-        *missing -= 1;
-        if *missing > 0 {
+        if !self.missing.tick(worker as usize * self.jobs.len() + at, iteration) {
             return;
         }
-        *missing = parts.len() as u32;
-        let behind = &mut self.behind[at][parity];
-        *behind -= 1;
-        let last = *behind == 0;
-        if last {
-            *behind = workers;
-        }
-        for &row in rows {
+        let last = self.behind.tick(at, iteration);
+        for &row in &self.jobs[at].rows {
             if last {
                 cluster.reduced(iteration, row);
             }
@@ -242,13 +234,10 @@ impl Exchange for Graphs {
 
     fn gradient(&mut self, cluster: &mut Cluster<'_>, worker: u32, parameter: u32, iteration: u32) {
         let at = self.job_of[parameter as usize] as usize;
-        let awaited = &mut self.awaited[worker as usize * self.jobs.len() + at][iteration as usize % 2];
-        *awaited -= 1;
-        if *awaited > 0 {
+        if !self.awaited.tick(worker as usize * self.jobs.len() + at, iteration) {
             return;
         }
-        let Jobs { rows, parts, job } = &self.jobs[at];
-        *awaited = rows.len() as u32;
+        let Jobs { parts, job, .. } = &self.jobs[at];
         let start = parts.start;
         let order: Vec<u32> = if self.in_turns {
             let order = job.order(cluster.workers() as usize, worker as usize);

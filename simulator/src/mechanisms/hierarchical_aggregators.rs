@@ -6,23 +6,23 @@
 //!
 //! Source: INCEPTIONN (Li et al., MICRO 2018), Fig. 1(a).
 
+use super::countdown::Countdown;
 use crate::cluster::{Cluster, Dest, Exchange, Message};
 use crate::scenario::{Content, Scenario};
 
 pub(crate) struct HierarchicalAggregators {
     group: u32,
     groups: u32,
-    /// Copies that [aggregator][parameter] waits for, for this iteration and the next; the root
-    /// comes last.
-    awaited: Vec<[u32; 2]>,
+    /// Copies that an aggregator waits for, by aggregator and parameter; the root comes last.
+    awaited: Countdown,
 }
 
 impl HierarchicalAggregators {
     pub(crate) fn new(scenario: &Scenario, group: u32) -> Self {
         let groups = scenario.workers / group;
         let rows = scenario.model.parameters.len();
-        let awaited = |copies: u32, aggregators: usize| vec![[copies; 2]; aggregators * rows];
-        Self { group, groups, awaited: [awaited(group, groups as usize), awaited(groups, 1)].concat() }
+        let awaited = [vec![group; groups as usize * rows], vec![groups; rows]].concat();
+        Self { group, groups, awaited: Countdown::new(scenario, awaited) }
     }
 
     fn distribute(&self, cluster: &mut Cluster<'_>, message: Message) {
@@ -68,16 +68,12 @@ impl Exchange for HierarchicalAggregators {
             return;
         }
         let slot = (host - workers) as usize * rows + message.item as usize;
-        let awaited = &mut self.awaited[slot][message.iteration as usize % 2];
-        *awaited -= 1;
-        if *awaited > 0 {
+        if !self.awaited.tick(slot, message.iteration) {
             return;
         }
         if host < root {
-            *awaited = self.group;
             return cluster.pass(host, root, message, bits, Content::PartialSum);
         }
-        *awaited = self.groups;
         cluster.reduced(message.iteration, message.item);
         if message.iteration + 1 < cluster.scenario.iterations() {
             self.distribute(cluster, Message { iteration: message.iteration + 1, ..message });

@@ -4,6 +4,7 @@
 //! Source: INCEPTIONN (Li et al., MICRO 2018), Fig. 1(c); that the leader passes the result on
 //! round its group is our reading.
 
+use super::countdown::Countdown;
 use super::ring::Lap;
 use crate::cluster::{Cluster, Dest, Exchange, Message};
 use crate::scenario::{Content, Scenario};
@@ -14,10 +15,11 @@ pub(crate) struct HierarchicalRings {
     groups: u32,
     in_group: Lap,
     among_leaders: Lap,
-    /// Result chunks that [worker][parameter] misses, for this iteration and the next.
-    missing: Vec<[u32; 2]>,
-    /// Workers that miss [parameter], likewise.
-    behind: Vec<[u32; 2]>,
+    parameters: usize,
+    /// Result chunks that a worker misses, by worker and parameter.
+    missing: Countdown,
+    /// Workers that miss a parameter.
+    behind: Countdown,
 }
 
 impl HierarchicalRings {
@@ -28,10 +30,11 @@ impl HierarchicalRings {
         Self {
             group,
             groups,
-            in_group: Lap::new(group, group, slots),
-            among_leaders: Lap::new(groups, groups, slots),
-            missing: vec![[group; 2]; slots],
-            behind: vec![[scenario.workers; 2]; rows],
+            in_group: Lap::new(scenario, group, group, slots),
+            among_leaders: Lap::new(scenario, groups, groups, slots),
+            parameters: rows,
+            missing: Countdown::new(scenario, vec![group; slots]),
+            behind: Countdown::new(scenario, vec![scenario.workers; rows]),
         }
     }
 
@@ -46,7 +49,7 @@ impl HierarchicalRings {
     }
 
     fn slot(&self, worker: u32, parameter: u32) -> usize {
-        worker as usize * self.behind.len() + parameter as usize
+        worker as usize * self.parameters + parameter as usize
     }
 
     /// The next worker on the ring of hop number `step`, and in how many chunks a parameter travels
@@ -127,10 +130,7 @@ impl HierarchicalRings {
     }
 
     fn complete(&mut self, cluster: &mut Cluster<'_>, worker: u32, message: Message) {
-        let behind = &mut self.behind[message.item as usize][message.iteration as usize % 2];
-        *behind -= 1;
-        if *behind == 0 {
-            *behind = cluster.workers();
+        if self.behind.tick(message.item as usize, message.iteration) {
             cluster.reduced(message.iteration, message.item);
         }
         cluster.parameter_arrived(worker, message.item);
@@ -171,10 +171,7 @@ impl Exchange for HierarchicalRings {
             return self.receive_among_leaders(cluster, host, message);
         }
         let slot = self.slot(host, message.item);
-        let missing = &mut self.missing[slot][message.iteration as usize % 2];
-        *missing -= 1;
-        if *missing == 0 {
-            *missing = self.group;
+        if self.missing.tick(slot, message.iteration) {
             self.complete(cluster, host, message);
         }
     }

@@ -6,6 +6,7 @@
 //! added all of it. An aggregator serves what comes first, first.
 
 use super::aggregation::Aggregation;
+use super::countdown::Countdown;
 use crate::cluster::{Cluster, Dest, Exchange, Message, SWITCH};
 use crate::scenario::{Content, Mechanism, Scenario};
 use crate::time::{Picos, picos};
@@ -27,8 +28,8 @@ pub(crate) struct InNetwork {
     rack: Option<u32>,
     /// Values that an aggregator adds in a second.
     rate: f64,
-    /// Workers that miss [parameter], for this iteration and the next.
-    behind: Vec<[u32; 2]>,
+    /// Workers that miss a parameter.
+    behind: Countdown,
 }
 
 impl InNetwork {
@@ -37,7 +38,8 @@ impl InNetwork {
             unreachable!("Scenario::run matched the mechanism")
         };
         let (workers, rows) = (scenario.workers, scenario.model.parameters.len());
-        let aggregator = |children| Summing { copies: Aggregation::new(children, rows), children, free: 0 };
+        let aggregator =
+            |children| Summing { copies: Aggregation::new(scenario, children, rows), children, free: 0 };
         let rack = scenario.links.racks.map(|racks| racks.size).filter(|_| racks);
         let in_racks: Vec<u32> = rack.map_or_else(Vec::new, |size| {
             (0..workers).step_by(size as usize).map(|first| size.min(workers - first)).collect()
@@ -47,7 +49,7 @@ impl InNetwork {
             aggregators: core::iter::once(core).chain(in_racks).map(aggregator).collect(),
             rack,
             rate: scenario.aggregator.values_a_second(),
-            behind: vec![[workers; 2]; rows],
+            behind: Countdown::new(scenario, vec![workers; rows]),
         }
     }
 }
@@ -79,10 +81,7 @@ impl Exchange for InNetwork {
     }
 
     fn delivered(&mut self, cluster: &mut Cluster<'_>, host: u32, message: Message) {
-        let behind = &mut self.behind[message.item as usize][message.iteration as usize % 2];
-        *behind -= 1;
-        if *behind == 0 {
-            *behind = cluster.workers();
+        if self.behind.tick(message.item as usize, message.iteration) {
             cluster.reduced(message.iteration, message.item);
         }
         cluster.parameter_arrived(host, message.item);

@@ -2,6 +2,7 @@
 
 mod aggregation;
 mod butterfly;
+mod countdown;
 mod graph;
 mod hierarchical_aggregators;
 mod hierarchical_rings;

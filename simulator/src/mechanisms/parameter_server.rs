@@ -4,6 +4,7 @@
 //! workers.
 
 use super::aggregation::Aggregation;
+use super::countdown::Countdown;
 use crate::cluster::{Cluster, Dest, Exchange, Message};
 use crate::scenario::{Assignment, Content, Mechanism, Scenario, SendOrder};
 use crate::time::Picos;
@@ -25,17 +26,13 @@ pub(crate) struct ParameterServers {
     multicast: bool,
     aggregation: Option<Aggregation>,
     pieces: Vec<Piece>,
-    /// Messages that bring a whole parameter to a worker.
-    messages: Vec<u32>,
-    /// Of those, the ones still missing at [worker][parameter].
-    missing: Vec<u32>,
-    /// Gradient messages that a server waits for, of each piece, for this iteration and the next.
-    awaited: Vec<[u32; 2]>,
-    /// Pieces of each parameter.
-    whole: Vec<u32>,
-    /// Of those, the ones not yet summed, for this iteration and the next.
-    unsummed: Vec<[u32; 2]>,
-    copies: u32,
+    parameters: usize,
+    /// Messages that a parameter misses at a worker, by worker and parameter.
+    missing: Countdown,
+    /// Gradient messages that a server waits for, by piece.
+    awaited: Countdown,
+    /// Pieces of a parameter that are not yet summed.
+    unsummed: Countdown,
 }
 
 impl ParameterServers {
@@ -69,17 +66,16 @@ impl ParameterServers {
             whole[parameter] += 1;
         }
         let copies = if aggregation { 1 } else { scenario.workers };
+        let missing = (0..scenario.workers).flat_map(|_| messages.iter().copied()).collect();
         Self {
             servers,
             order,
             multicast,
-            aggregation: aggregation.then(|| Aggregation::new(scenario.workers, pieces.len())),
-            missing: (0..scenario.workers).flat_map(|_| messages.iter().copied()).collect(),
-            messages,
-            awaited: vec![[copies; 2]; pieces.len()],
-            unsummed: whole.iter().map(|&pieces| [pieces; 2]).collect(),
-            whole,
-            copies,
+            aggregation: aggregation.then(|| Aggregation::new(scenario, scenario.workers, pieces.len())),
+            parameters: rows,
+            missing: Countdown::new(scenario, missing),
+            awaited: Countdown::new(scenario, vec![copies; pieces.len()]),
+            unsummed: Countdown::new(scenario, whole),
             pieces,
         }
     }
@@ -102,12 +98,8 @@ impl ParameterServers {
 
     /// All of a piece's gradients are at its server.
     fn summed(&mut self, cluster: &mut Cluster<'_>, message: Message) {
-        let parity = message.iteration as usize % 2;
         let parameter = self.pieces[message.item as usize].parameter;
-        let unsummed = &mut self.unsummed[parameter as usize][parity];
-        *unsummed -= 1;
-        if *unsummed == 0 {
-            *unsummed = self.whole[parameter as usize];
+        if self.unsummed.tick(parameter as usize, message.iteration) {
             cluster.reduced(message.iteration, parameter);
         }
         if message.iteration + 1 < cluster.scenario.iterations() {
@@ -154,19 +146,14 @@ impl Exchange for ParameterServers {
     fn delivered(&mut self, cluster: &mut Cluster<'_>, host: u32, message: Message) {
         let item = message.item as usize;
         if host >= cluster.workers() {
-            let awaited = &mut self.awaited[item][message.iteration as usize % 2];
-            *awaited -= 1;
-            if *awaited == 0 {
-                *awaited = self.copies;
+            if self.awaited.tick(item, message.iteration) {
                 self.summed(cluster, message);
             }
             return;
         }
         let parameter = self.pieces[item].parameter;
-        let missing = &mut self.missing[host as usize * self.messages.len() + parameter as usize];
-        *missing -= 1;
-        if *missing == 0 {
-            *missing = self.messages[parameter as usize];
+        let slot = host as usize * self.parameters + parameter as usize;
+        if self.missing.tick(slot, message.iteration) {
             cluster.parameter_arrived(host, parameter);
         }
     }

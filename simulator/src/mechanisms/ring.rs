@@ -7,17 +7,17 @@
 //! for the local gradient. Forward starts at time 0 on every worker, which all hold the parameters.
 //! If workers are alike, one worker whose link leads back to itself sees what each of them would.
 
+use super::countdown::Countdown;
 use crate::cluster::{Cluster, Dest, Exchange, Message};
 use crate::scenario::{Content, Mechanism, Scenario};
 
 /// The state of parameters on a ring; [`Message::step`] counts a chunk's hops from 1.
 pub(crate) struct Lap {
     size: u32,
-    chunks: u32,
     /// Iterations in which the own contribution to a slot, a (rank, parameter), was there.
     contributed: Vec<u32>,
-    /// Summed chunks that a slot misses, for this iteration and the next.
-    missing: Vec<[u32; 2]>,
+    /// Summed chunks that a slot misses.
+    missing: Countdown,
     /// Messages that wait for the own contribution.
     waiting: Vec<Vec<Message>>,
 }
@@ -32,9 +32,9 @@ pub(crate) struct Turn {
 
 impl Lap {
     /// A ring of `size` ranks, on which a parameter travels in `chunks`.
-    pub(crate) fn new(size: u32, chunks: u32, slots: usize) -> Self {
-        let (missing, waiting) = (vec![[chunks; 2]; slots], vec![Vec::new(); slots]);
-        Self { size, chunks, contributed: vec![0; slots], missing, waiting }
+    pub(crate) fn new(scenario: &Scenario, size: u32, chunks: u32, slots: usize) -> Self {
+        let missing = Countdown::new(scenario, vec![chunks; slots]);
+        Self { size, contributed: vec![0; slots], missing, waiting: vec![Vec::new(); slots] }
     }
 
     /// The rank's own contribution is there; returns the messages that waited for it.
@@ -55,15 +55,7 @@ impl Lap {
             self.waiting[slot].push(message);
             return Turn { forward: None, complete: false };
         }
-        let complete = message.step + 1 >= self.size && {
-            let missing = &mut self.missing[slot][message.iteration as usize % 2];
-            *missing -= 1;
-            let complete = *missing == 0;
-            if complete {
-                *missing = self.chunks;
-            }
-            complete
-        };
+        let complete = message.step + 1 >= self.size && self.missing.tick(slot, message.iteration);
         Turn { forward: (!distributed).then_some(message.step + 1), complete }
     }
 }
@@ -76,8 +68,8 @@ pub(crate) struct Ring {
     /// Bits of a chunk of each parameter.
     bits: Vec<u64>,
     lap: Lap,
-    /// Workers that miss [parameter], for this iteration and the next.
-    behind: Vec<[u32; 2]>,
+    /// Workers that miss a parameter.
+    behind: Countdown,
 }
 
 impl Ring {
@@ -95,8 +87,8 @@ impl Ring {
             multicast,
             // Chunks are padded to equal size, as an equal partition needs.
             bits: scenario.model.parameters.iter().map(|row| row.bits.div_ceil(chunks.into())).collect(),
-            lap: Lap::new(size, chunks, workers as usize * rows),
-            behind: vec![[workers; 2]; rows],
+            lap: Lap::new(scenario, size, chunks, workers as usize * rows),
+            behind: Countdown::new(scenario, vec![workers; rows]),
         }
     }
 
@@ -128,10 +120,7 @@ impl Ring {
 
     /// `worker` holds the sum of `parameter`'s gradients.
     fn complete(&mut self, cluster: &mut Cluster<'_>, worker: u32, parameter: u32, iteration: u32) {
-        let behind = &mut self.behind[parameter as usize][iteration as usize % 2];
-        *behind -= 1;
-        if *behind == 0 {
-            *behind = cluster.workers();
+        if self.behind.tick(parameter as usize, iteration) {
             cluster.reduced(iteration, parameter);
         }
         cluster.parameter_arrived(worker, parameter);

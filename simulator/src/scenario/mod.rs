@@ -54,7 +54,8 @@ pub struct Scenario {
     pub cut_through: bool,
     /// Wait for all parameters before the next iteration begins.
     pub barrier: bool,
-    /// Updates that a forward pass may miss: 0, or 1 for pipelined SGD. Needs `barrier` to be off.
+    /// Updates that a forward pass may miss: 0, or K - 1 for Pipe-SGD of width K, up to
+    /// [`MAX_WIDTH`](crate::MAX_WIDTH). Needs `barrier` to be off.
     pub staleness: u32,
     /// Variation of compute time.
     pub jitter: Jitter,
@@ -68,8 +69,8 @@ pub struct Scenario {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Results {
     /// Time of an iteration. With a barrier: until all gradients are in. Without: the mean distance
-    /// of the times at which the first row's gradient is in, from the first to the third iteration,
-    /// or from the fourth to the eighth of a pipeline.
+    /// of the times at which the first row's gradient is in, from the first to the third iteration;
+    /// in a pipeline of width K, from the 2K-th to the 4K-th.
     pub iteration: Picos,
     /// Events processed.
     pub events: u64,
@@ -105,15 +106,31 @@ impl Scenario {
         }
     }
 
-    /// Iterations a run simulates: one up to a barrier; without, three, or ten so that a pipeline
-    /// fills.
+    /// Iterations a run simulates: one up to a barrier; without, three. A pipeline of width K has
+    /// five times K: it has to fill, and its last K have the network to themselves.
     #[must_use]
     pub fn iterations(&self) -> u32 {
         match (self.barrier, self.staleness) {
             (true, _) => 1,
             (false, 0) => 3,
-            (false, _) => 10,
+            (false, staleness) => 5 * (staleness + 1),
         }
+    }
+
+    /// The iterations at whose ends a run without a barrier is measured, from 0. Those of a
+    /// pipeline are multiples of its width apart, with which its times may alternate.
+    pub(crate) fn measured(&self) -> [usize; 2] {
+        match self.staleness as usize {
+            0 => [0, 2],
+            staleness => [2 * staleness + 1, 4 * staleness + 3],
+        }
+    }
+
+    /// Iterations that can be under way at once, at different workers. In a pipeline of width K,
+    /// whoever begins iteration i + 2K has the sum of i + K, to which a worker contributes only
+    /// when it is done with i.
+    pub(crate) fn under_way(&self) -> usize {
+        2 * (self.staleness as usize + 1)
     }
 
     /// Time of the slowest worker's forward and backward pass.

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use gradwire_simulator::{
-    AggregatorRate, Assignment, Compression, ComputeTimes, Excess, Jitter, Links, MOST_VALUES, Mechanism,
-    Model, Packets, Racks, Scenario, SimError, Wire, picos, seconds,
+    AggregatorRate, Assignment, Compression, ComputeTimes, Excess, Jitter, Links, MAX_WIDTH, MOST_VALUES,
+    Mechanism, Model, Packets, Racks, Scenario, SimError, Wire, picos, seconds,
 };
 use rayon::prelude::*;
 use serde::Serialize;
@@ -42,8 +42,8 @@ pub struct Runs {
     /// Compression to compare with f32 and 16 bits; may be given several times.
     #[arg(long, value_name = "CODEC", default_value = "in-nic:b10")]
     pub compress: Vec<String>,
-    /// Values to run through: ranks, bandwidth, compute, layers, message, latency, servers or
-    /// aggregator-cores; A..B doubles.
+    /// Values to run through: ranks, bandwidth, compute, layers, message, latency, servers,
+    /// pipeline or aggregator-cores; A..B doubles.
     #[arg(long, value_name = "WHAT=A..B|A,B,..")]
     pub sweep: Option<String>,
     /// Parameter servers.
@@ -56,9 +56,9 @@ pub struct Runs {
     /// Do not wait for all gradients before parameters are sent out again.
     #[arg(long, help_heading = "Exchange")]
     pub no_barrier: bool,
-    /// Pipelined SGD: a forward pass may miss the last update.
-    #[arg(long, help_heading = "Exchange")]
-    pub pipelined: bool,
+    /// Pipe-SGD of this width: 2 lets a forward pass miss the last update, 3 the last two.
+    #[arg(long, value_name = "WIDTH", value_parser = width, help_heading = "Exchange")]
+    pub pipeline: Option<u32>,
     /// Cut what a server exchanges into messages of at most this many bytes.
     #[arg(long, value_parser = scaled, value_name = "BYTES", help_heading = "Exchange")]
     pub message: Option<u64>,
@@ -126,6 +126,15 @@ pub struct Runs {
     /// Draw the iteration times: .svg or .png.
     #[arg(long, value_name = "FILE", value_parser = plot::path, help_heading = "Output")]
     pub plot: Option<PathBuf>,
+}
+
+/// The width of a pipeline.
+fn width(text: &str) -> Result<u32, String> {
+    match plain(text)? {
+        width @ 2..=MAX_WIDTH => Ok(width),
+        1 => Err("expected 2 or more; 1 is what a run without a pipeline does".into()),
+        _ => Err(format!("expected 2 to {MAX_WIDTH}")),
+    }
 }
 
 fn assignment(text: &str) -> Result<Assignment, String> {
@@ -225,7 +234,7 @@ impl Runs {
             ("mtu", self.mtu.is_some(), format!("MTU {}", self.mtu.unwrap_or(0))),
             ("jitter", self.jitter > 0.0, format!("jitter {}, seed {}", self.jitter, self.seed)),
             ("barrier", self.no_barrier, "no barrier".into()),
-            ("pipelined", self.pipelined, "pipelined".into()),
+            ("pipeline", self.pipeline.is_some(), format!("pipeline of {}", self.pipeline.unwrap_or(1))),
             ("cut-through", self.cut_through, "cut-through".into()),
             ("links", !self.link.is_empty(), format!("{} links of another rate", self.link.len())),
             ("late", !self.late.is_empty(), format!("{} late ranks", self.late.len())),
@@ -304,8 +313,8 @@ impl Runs {
             wire: Wire { compression: None, packets: self.mtu.map(Packets::of_mtu) },
             message: self.message.map(|bytes| bytes * 8),
             cut_through: self.cut_through,
-            barrier: !self.no_barrier && !self.pipelined,
-            staleness: u32::from(self.pipelined),
+            barrier: !self.no_barrier && self.pipeline.is_none(),
+            staleness: self.pipeline.map_or(0, |width| width - 1),
             jitter: Jitter { amount: self.jitter, seed: self.seed },
             late: self.late.iter().map(|&(worker, late)| (worker, picos(late))).collect(),
             full: self.full,
@@ -368,6 +377,11 @@ impl Runs {
                 self.aggregator_cores = plain(text)?;
                 f64::from(self.aggregator_cores)
             }
+            "pipeline" => {
+                let width = width(text)?;
+                self.pipeline = Some(width);
+                f64::from(width)
+            }
             "bandwidth" => {
                 self.bandwidth = rate(text)?;
                 self.bandwidth as f64
@@ -390,7 +404,7 @@ impl Runs {
             }
             _ => {
                 return Err(
-                    "not one of ranks, bandwidth, compute, layers, message, latency, servers, aggregator-cores"
+                    "not one of ranks, bandwidth, compute, layers, message, latency, servers, pipeline, aggregator-cores"
                         .into(),
                 );
             }
