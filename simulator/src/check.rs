@@ -42,6 +42,17 @@ impl Scenario {
             ),
             (self.jitter.amount >= 0.0 && self.jitter.amount <= 1e6, "the jitter"),
             (!self.barrier || self.staleness == 0, "the staleness, which a barrier forbids,"),
+            (
+                !self.mechanism.is_asynchronous() || self.staleness == 0,
+                "the staleness, which asynchronous servers do not bound,",
+            ),
+            (
+                !matches!(
+                    self.mechanism,
+                    Mechanism::Ps { order: SendOrder::Asynchronous, multicast, aggregation, .. } if multicast || aggregation
+                ),
+                "multicast or aggregation, which asynchronous servers cannot use,",
+            ),
             (self.staleness < MAX_WIDTH, "the staleness"),
             (
                 (1..=workers as usize).contains(&self.compute_times.len()),
@@ -174,7 +185,9 @@ impl Scenario {
         let codec = self.wire.compression.is_some_and(busy);
         let steps = 2 + if racks > 0 { 2 } else { 0 } + if codec || self.per_message > 0 { 2 } else { 0 };
         let computed = 2 * each;
-        let events = u128::from(self.iterations()) * (computed + messages * steps);
+        // Asynchronous servers send parameters after the last update, too.
+        let iterations = self.iterations() + u32::from(self.mechanism.is_asynchronous());
+        let events = u128::from(iterations) * (computed + messages * steps);
         let stations = (simulated + others) * STATIONS + 2 * racks;
         let memory = stations * STATION_BYTES
             // With staleness those of more iterations. Messages are decoded and passed on at once.

@@ -211,6 +211,50 @@ fn a_wider_pipeline_gains_if_compute_times_vary() {
     assert_eq!([2, 3, 4].map(|width| mean(width, 0.0)), [D; 3]);
 }
 
+/// Workers that each compute for `compute`, and exchange one parameter with asynchronous servers.
+fn asynchronous(workers: u32, servers: u32, compute: Vec<Picos>) -> Scenario {
+    let times = |compute| ComputeTimes { forward: vec![compute], backward: vec![0] };
+    let mechanism = Mechanism::ASYNCHRONOUS.with_servers(servers, Assignment::Even);
+    Scenario { compute_times: compute.into_iter().map(times).collect(), ..single(mechanism, workers) }
+}
+
+/// A worker's gradient goes up and the parameter comes back, in `2 D` besides its compute, until
+/// the server's port, which carries one of each worker, takes longer.
+#[test]
+fn asynchronous_workers_take_their_own_time_or_the_servers() {
+    for workers in [1, 2, 4, 16] {
+        for compute in [0, D, 3 * D, 10 * D] {
+            let port = Picos::from(workers) * D;
+            let ours = time(&asynchronous(workers, 1, vec![compute]));
+            assert_eq!(ours, (compute + 2 * D).max(port), "{workers} workers, compute {compute}");
+        }
+    }
+    // Two servers share the values, and so the time of a port.
+    assert_eq!(time(&asynchronous(16, 2, vec![0])), 8 * D);
+}
+
+/// The time in which four workers make four updates, of which one computes ten times as long: each
+/// makes its own at its own pace. The window's ends cut one update of the slow worker.
+#[test]
+fn a_slow_worker_does_not_slow_asynchronous_ones() {
+    let (fast, slow) = (10 * D, 100 * D);
+    let scenario = asynchronous(4, 1, vec![fast, fast, fast, slow]);
+    let rate = |compute: Picos| 1.0 / (compute + 2 * D) as f64;
+    let expected = 4.0 / (3.0 * rate(fast) + rate(slow));
+    let results = scenario.run().unwrap();
+    let off = results.iteration as f64 / expected - 1.0;
+    assert!(off.abs() < 1.0 / 60.0, "{off}");
+    // What the workers sent says how many updates each made.
+    let updates: Vec<u64> = results.sent[..4].iter().map(|bits| bits / (D / 100)).collect();
+    let (most, last) = (updates[0], updates[3]);
+    assert!(updates[..3].iter().all(|&made| most - made <= 1), "{updates:?}");
+    // The slow worker has begun as many as fit into that time.
+    assert_eq!(last, (most * 12).div_ceil(102), "{updates:?}");
+    // Synchronous workers all wait for the slow one.
+    let synchronous = Scenario { mechanism: "ps-rr".parse().unwrap(), barrier: false, ..scenario };
+    assert!(time(&synchronous) >= slow + 2 * D);
+}
+
 /// A slow worker's link bounds the ring; racks without oversubscription do not.
 #[test]
 fn slow_links_and_narrow_uplinks_cost_what_they_should() {
@@ -254,12 +298,21 @@ fn bytes_are_conserved() {
     let w = u64::from(workers);
     for mechanism in all() {
         let scenario = Scenario { workers, ..Scenario::new(model(&bits), mechanism) };
-        let outcome = Scenario { full: true, ..scenario }.run().unwrap();
+        let outcome = Scenario { full: true, ..scenario.clone() }.run().unwrap();
         let each = |bits: &[u64]| bits[..workers as usize].to_vec();
         let (sent, received) = (each(&outcome.sent), each(&outcome.received));
         let rest = |bits: &[u64]| bits[workers as usize..].iter().sum::<u64>();
         let (served, gathered) = (rest(&outcome.sent), rest(&outcome.received));
         match mechanism {
+            // All gradients, and a parameter for each and in the beginning.
+            Mechanism::ASYNCHRONOUS => {
+                let updates = u64::from(scenario.iterations()) * w;
+                assert_eq!(
+                    (sent.iter().sum(), received.iter().sum()),
+                    (updates * size, (updates + w) * size)
+                );
+                assert_eq!((served, gathered), ((updates + w) * size, updates * size));
+            }
             Mechanism::Ps { multicast, aggregation, .. } => {
                 assert_eq!((sent, received), (vec![size; 8], vec![size; 8]), "{mechanism}");
                 assert_eq!(served, if multicast { size } else { w * size });
@@ -327,7 +380,7 @@ prop_compose! {
             message,
             cut_through,
             barrier,
-            staleness: if barrier { 0 } else { staleness },
+            staleness: if barrier || mechanism.is_asynchronous() { 0 } else { staleness },
             jitter: Jitter { amount, seed },
             wire: Wire { compression: codec.parse().ok(), packets: None },
             ..Scenario::new(model, mechanism.with_servers(servers, assignment))
@@ -408,7 +461,7 @@ proptest! {
     #[test]
     fn nothing_is_faster_than_its_links(scenario in scenario()) {
         let outcome = scenario.run().unwrap();
-        if scenario.barrier {
+        if scenario.iterations() == 1 {
             let busiest = outcome.sent.iter().chain(&outcome.received).max().unwrap();
             prop_assert!(outcome.iteration >= transmission(*busiest, scenario.links.bandwidth));
             prop_assert!(outcome.iteration >= scenario.compute());
@@ -419,6 +472,7 @@ proptest! {
     /// which shrink.
     #[test]
     fn more_bandwidth_is_never_slower(mut scenario in scenario(), more in 1.0..10.0) {
+        prop_assume!(!scenario.mechanism.is_asynchronous());
         (scenario.barrier, scenario.staleness) = (true, 0);
         let mut faster = scenario.clone();
         let raise = |rate: u64| (rate as f64 * more) as u64;

@@ -182,6 +182,7 @@ fn impossible_scenarios_are_refused() {
         &["--sweep", "ranks=9..8"],
         &["--pipeline", "1"],
         &["--pipeline", "1001"],
+        &["--pipeline", "2", "--mechanism", "ps-async"],
         &["--sweep", "pipeline=1..4"],
         &["--trace", "/nonexistent"],
         &["--plot", "plot.gif", "--mechanism", "ring"],

@@ -47,6 +47,8 @@ pub(crate) struct Cluster<'a> {
     pub(crate) fabric: Fabric,
     pub(crate) scenario: &'a Scenario,
     workers: Vec<Worker>,
+    /// Iterations that all workers together have not begun.
+    left_to_begin: u32,
     /// For each iteration: parameters not yet reduced, the time of the last, the time of the first
     /// row's.
     left: Vec<usize>,
@@ -66,6 +68,7 @@ impl<'a> Cluster<'a> {
         Self {
             fabric,
             scenario,
+            left_to_begin: (workers.len() * iterations) as u32,
             workers,
             left: vec![rows; iterations],
             finished: vec![0; iterations],
@@ -165,11 +168,24 @@ impl<'a> Cluster<'a> {
 
     /// Starts `worker`'s next row if it is idle and has what the row needs.
     pub(crate) fn compute(&mut self, worker: u32) {
+        let begins = self.workers[worker as usize].begins();
+        if begins.is_some_and(|iteration| !self.is_left(iteration)) {
+            return;
+        }
         let compute_times = self.scenario.compute_times_of(worker);
-        let staleness = self.scenario.staleness;
-        let start = self.workers[worker as usize].start(compute_times, staleness, self.left.len() as u32);
-        if let Some(span) = start {
+        if let Some(span) = self.workers[worker as usize].start(compute_times, self.scenario.staleness) {
+            self.left_to_begin -= u32::from(begins.is_some());
             self.fabric.compute(worker, span);
+        }
+    }
+
+    /// May a worker begin this iteration of its own? Asynchronous workers share their iterations,
+    /// so that the slowest is not alone in the end.
+    fn is_left(&self, iteration: u32) -> bool {
+        if self.scenario.mechanism.is_asynchronous() {
+            self.left_to_begin > 0
+        } else {
+            iteration < self.scenario.iterations()
         }
     }
 
@@ -178,12 +194,9 @@ impl<'a> Cluster<'a> {
             self.left.iter().all(|&left| left == 0),
             "the exchange came to a halt before it was complete"
         );
-        let iteration = if self.scenario.barrier {
-            self.finished[0]
-        } else {
-            let [from, to] = self.scenario.measured();
+        let iteration = self.scenario.measured().map_or(self.finished[0], |[from, to]| {
             (self.first_row[to] - self.first_row[from]) / (to - from) as Picos
-        };
+        });
         let hosts = 0..self.fabric.hosts();
         Results {
             iteration,

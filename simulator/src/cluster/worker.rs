@@ -51,17 +51,17 @@ impl Worker {
         self.versions[parameter as usize] += 1;
     }
 
+    /// The iteration that the next row begins, if it is the first of one.
+    pub(crate) fn begins(&self) -> Option<u32> {
+        (self.next == Next::Forward(0)).then_some(self.iteration)
+    }
+
     /// If the worker is idle and can compute its next row, marks it busy and returns the row's
     /// time.
     ///
     /// An iteration's forward pass may use parameters that miss the last `staleness` updates.
-    pub(crate) fn start(
-        &mut self,
-        compute_times: &ComputeTimes,
-        staleness: u32,
-        iterations: u32,
-    ) -> Option<Picos> {
-        if self.busy || self.iteration == iterations {
+    pub(crate) fn start(&mut self, compute_times: &ComputeTimes, staleness: u32) -> Option<Picos> {
+        if self.busy {
             return None;
         }
         let time = match self.next {

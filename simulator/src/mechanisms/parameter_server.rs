@@ -1,7 +1,9 @@
 //! Parameter servers: they hold the parameters, send them to every worker and sum the gradients.
 //!
 //! An iteration is from the distribution's begin until the servers hold all gradients of all
-//! workers.
+//! workers. Asynchronous workers get a parameter back as soon as their own gradient is added; their
+//! iteration ends with as many gradients of each parameter as there are workers, whoever's they
+//! are.
 
 use super::aggregation::Aggregation;
 use super::countdown::Countdown;
@@ -31,6 +33,8 @@ pub(crate) struct ParameterServers {
     missing: Countdown,
     /// Gradient messages that a server waits for, by piece.
     awaited: Countdown,
+    /// Those that have come of asynchronous workers, by piece.
+    updates: Vec<u32>,
     /// Pieces of a parameter that are not yet summed.
     unsummed: Countdown,
 }
@@ -75,6 +79,7 @@ impl ParameterServers {
             parameters: rows,
             missing: Countdown::new(scenario, missing),
             awaited: Countdown::new(scenario, vec![copies; pieces.len()]),
+            updates: vec![0; pieces.len()],
             unsummed: Countdown::new(scenario, whole),
             pieces,
         }
@@ -102,9 +107,22 @@ impl ParameterServers {
         if self.unsummed.tick(parameter as usize, message.iteration) {
             cluster.reduced(message.iteration, parameter);
         }
-        if message.iteration + 1 < cluster.scenario.iterations() {
-            self.distribute(cluster, message.item, message.iteration + 1);
+        let next = message.iteration + 1;
+        if self.order != SendOrder::Asynchronous && next < cluster.scenario.iterations() {
+            self.distribute(cluster, message.item, next);
         }
+    }
+
+    /// Adds an asynchronous worker's gradient, and sends that worker the parameter.
+    fn update(&mut self, cluster: &mut Cluster<'_>, host: u32, message: Message) {
+        let item = message.item as usize;
+        let iteration = self.updates[item] / cluster.workers();
+        self.updates[item] += 1;
+        if self.awaited.tick(item, iteration) {
+            self.summed(cluster, Message { iteration, ..message });
+        }
+        let next = Message { iteration: message.iteration + 1, ..message };
+        cluster.pass(host, message.src, next, self.pieces[item].bits, Content::Parameters);
     }
 }
 
@@ -146,7 +164,9 @@ impl Exchange for ParameterServers {
     fn delivered(&mut self, cluster: &mut Cluster<'_>, host: u32, message: Message) {
         let item = message.item as usize;
         if host >= cluster.workers() {
-            if self.awaited.tick(item, message.iteration) {
+            if self.order == SendOrder::Asynchronous {
+                self.update(cluster, host, message);
+            } else if self.awaited.tick(item, message.iteration) {
                 self.summed(cluster, message);
             }
             return;

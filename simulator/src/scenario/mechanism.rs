@@ -16,6 +16,9 @@ pub enum SendOrder {
     RoundRobin,
     /// Everything to one worker, then to the next.
     Block,
+    /// A parameter to whoever's gradient of it has come, without waiting for the others':
+    /// asynchronous training.
+    Asynchronous,
 }
 
 /// Which server holds a parameter.
@@ -88,16 +91,19 @@ impl Mechanism {
     pub const BOTH: Self = ps(SendOrder::Messages, true, true);
     /// Block distribution.
     pub const BLOCK: Self = ps(SendOrder::Block, false, false);
+    /// Asynchronous training.
+    pub const ASYNCHRONOUS: Self = ps(SendOrder::Asynchronous, false, false);
     /// Ring all-reduce of chunks.
     pub const RING: Self = Self::Ring { messages: true, multicast: false };
 
     /// Names on the command line, and what they stand for. `hier-agg` and `hier-ring` take groups
     /// of 8 or, as `hier-agg:4`, of any size. `graph:` and a strategy of the collectives is a
     /// mechanism too.
-    pub const NAMES: [(&'static str, Self); 14] = [
+    pub const NAMES: [(&'static str, Self); 15] = [
         ("ps", Self::BASELINE),
         ("ps-rr", ps(SendOrder::RoundRobin, false, false)),
         ("ps-block", Self::BLOCK),
+        ("ps-async", Self::ASYNCHRONOUS),
         ("agg", Self::AGGREGATION),
         ("mc", Self::MULTICAST),
         ("mc+agg", Self::BOTH),
@@ -110,6 +116,12 @@ impl Mechanism {
         ("ina", Self::InNetwork { racks: false }),
         ("ina:rack", Self::InNetwork { racks: true }),
     ];
+
+    /// Does each worker go on without the others?
+    #[must_use]
+    pub const fn is_asynchronous(self) -> bool {
+        matches!(self, Self::Ps { order: SendOrder::Asynchronous, .. })
+    }
 
     /// The same on several servers; other mechanisms have none and stay.
     #[must_use]

@@ -52,7 +52,7 @@ pub struct Scenario {
     pub message: Option<u64>,
     /// Aggregation starts with the first bits of the last copy, not when it is whole.
     pub cut_through: bool,
-    /// Wait for all parameters before the next iteration begins.
+    /// Wait for all parameters before the next iteration begins. Asynchronous workers never do.
     pub barrier: bool,
     /// Updates that a forward pass may miss: 0, or K - 1 for Pipe-SGD of width K, up to
     /// [`MAX_WIDTH`](crate::MAX_WIDTH). Needs `barrier` to be off.
@@ -68,9 +68,10 @@ pub struct Scenario {
 /// The results of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Results {
-    /// Time of an iteration. With a barrier: until all gradients are in. Without: the mean distance
-    /// of the times at which the first row's gradient is in, from the first to the third iteration;
-    /// in a pipeline of width K, from the 2K-th to the 4K-th.
+    /// Time of an iteration; of asynchronous workers, of as many updates as there are workers. With
+    /// a barrier: until all gradients are in. Without: the mean distance of the times at which the
+    /// first row's gradient is in, from the first to the third iteration; in a pipeline of width K,
+    /// from the 2K-th to the 4K-th; of asynchronous workers, from the fifth to the 20th.
     pub iteration: Picos,
     /// Events processed.
     pub events: u64,
@@ -106,23 +107,28 @@ impl Scenario {
         }
     }
 
-    /// Iterations a run simulates: one up to a barrier; without, three. A pipeline of width K has
-    /// five times K: it has to fill, and its last K have the network to themselves.
+    /// Iterations a run simulates: one up to a barrier; without, three, or of asynchronous workers
+    /// 21. A pipeline of width K has five times K: it has to fill, and its last K have the network
+    /// to themselves.
     #[must_use]
     pub fn iterations(&self) -> u32 {
-        match (self.barrier, self.staleness) {
-            (true, _) => 1,
-            (false, 0) => 3,
-            (false, staleness) => 5 * (staleness + 1),
-        }
+        self.schedule().0
     }
 
-    /// The iterations at whose ends a run without a barrier is measured, from 0. Those of a
-    /// pipeline are multiples of its width apart, with which its times may alternate.
-    pub(crate) fn measured(&self) -> [usize; 2] {
-        match self.staleness as usize {
-            0 => [0, 2],
-            staleness => [2 * staleness + 1, 4 * staleness + 3],
+    /// The iterations, from 0, from whose ends to whose a run is measured; of one iteration, none.
+    pub(crate) fn measured(&self) -> Option<[usize; 2]> {
+        self.schedule().1
+    }
+
+    /// Both. Those of a pipeline are measured over multiples of its width, with which its times may
+    /// alternate.
+    fn schedule(&self) -> (u32, Option<[usize; 2]>) {
+        let width = self.staleness as usize + 1;
+        match (self.barrier, width) {
+            _ if self.mechanism.is_asynchronous() => (21, Some([4, 19])),
+            (true, _) => (1, None),
+            (false, 1) => (3, Some([0, 2])),
+            (false, _) => (5 * width as u32, Some([2 * width - 1, 4 * width - 1])),
         }
     }
 

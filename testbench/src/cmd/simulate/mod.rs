@@ -27,7 +27,7 @@ use crate::report::plot::{self, Chart, Series};
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "\
-Mechanisms: ps, ps-rr, ps-block, agg, mc, mc+agg, ring, ring-whole, ring+mc, butterfly, hier-agg[:GROUP],
+Mechanisms: ps, ps-rr, ps-block, ps-async, agg, mc, mc+agg, ring, ring-whole, ring+mc, butterfly, hier-agg[:GROUP],
 hier-ring[:GROUP]; graph:STRATEGY runs the graph of `gradwire allreduce --strategy`, on ranks. ina[:rack] sums in
 aggregators of --aggregator-rate and --aggregator-cores in the switch's place, or also in that of each rack; mc+agg is a switch that sums at
 once, and sends to a server.
