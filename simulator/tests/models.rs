@@ -155,18 +155,21 @@ fn derived_models_have_the_published_sizes() {
     assert!((vgg19.forward_flops() as f64 / 2.0 / 19.6e9 - 1.0).abs() < 0.01);
 
     let named: Vec<_> = Model::all_names().collect();
-    assert!(named.iter().all(|name| Model::named(name).is_ok()) && named.len() == 11);
+    assert!(named.iter().all(|name| Model::named(name).is_ok()) && named.len() == 14);
     let unknown = Model::named("vgg").unwrap_err().to_string();
     assert!(named.iter().all(|name| unknown.contains(name)), "{unknown}");
 }
 
-/// HiPress, Table 6: MB (of 2^20 bytes) in all, MB of the largest gradient, gradients. Of
-/// BERT-large we have one less.
+/// HiPress, Table 6: MB (of 2^20 bytes) in all, MB of the largest gradient, gradients. Of BERT we
+/// have one less.
 #[test]
 fn the_models_of_hipress_have_its_sizes() {
     for (name, all, largest, gradients) in [
         ("vgg19", "548.05", "392.00", 38),
         ("resnet50", "97.46", "9.00", 155),
+        ("ugatit", "2558.75", "1024.00", 148),
+        ("ugatit-light", "511.25", "128.00", 148),
+        ("bert-base", "420.02", "89.42", 206),
         ("bert-large", "1282.60", "119.23", 398),
         ("lstm", "327.97", "190.42", 10),
         ("transformer", "234.08", "65.84", 185),
@@ -183,6 +186,10 @@ fn the_models_of_hipress_have_its_sizes() {
     // convolution halves the picture; here the second does, which makes it 4.1.
     let resnet = Model::named("resnet50").unwrap().forward_flops() as f64;
     assert!((resnet / 2.0 / 4.1e9 - 1.0).abs() < 0.02, "{resnet}");
+    // HiPress, section 6.3: 62.7 % of BERT-base's gradients are below 16 KB.
+    let base = Model::named("bert-base").unwrap().parameters;
+    let small = base.iter().filter(|row| row.values < 4096).count() as f64 / base.len() as f64;
+    assert!((small - 0.627).abs() < 0.001, "{small}");
     // Two FLOPs for each value of a matrix and each token: BERT's 335 million without tables of
     // positions and words, the last product again, and 2 x 2 x 512 x 512 x 1024 of attention a
     // layer.

@@ -4,9 +4,21 @@
 use super::hipress;
 use super::model::{Model, Parameter};
 use super::rows::{Rows, attention_flops};
+use super::ugatit::ugatit;
 use crate::error::SimError;
 
-const NAMES: [&str; 7] = ["gpt2", "llama2-7b", "vgg19", "resnet50", "bert-large", "lstm", "transformer"];
+const NAMES: [&str; 10] = [
+    "gpt2",
+    "llama2-7b",
+    "vgg19",
+    "resnet50",
+    "ugatit",
+    "ugatit-light",
+    "bert-base",
+    "bert-large",
+    "lstm",
+    "transformer",
+];
 
 /// The tensors of the model of this name.
 fn parameters(name: &str) -> Option<Vec<Parameter>> {
@@ -16,7 +28,10 @@ fn parameters(name: &str) -> Option<Vec<Parameter>> {
         "llama2-7b" => llama2(&mut rows),
         "vgg19" => vgg19(&mut rows),
         "resnet50" => hipress::resnet50(&mut rows),
-        "bert-large" => hipress::bert_large(&mut rows),
+        "ugatit" => ugatit(&mut rows, false),
+        "ugatit-light" => ugatit(&mut rows, true),
+        "bert-base" => hipress::bert(&mut rows, 12, 768),
+        "bert-large" => hipress::bert(&mut rows, 24, 1024),
         "lstm" => hipress::lstm(&mut rows),
         "transformer" => hipress::transformer(&mut rows),
         _ => return None,

@@ -1,5 +1,6 @@
-//! The models that HiPress (SOSP 2021, Table 6) measures besides VGG-19, which `derived` has: their
-//! tensors follow from their architectures and from the sizes that its table prints.
+//! The models that HiPress (SOSP 2021, Table 6) measures besides VGG-19, which `derived` has, and
+//! those of `ugatit`: their tensors follow from their architectures and from the sizes that its
+//! table prints.
 
 use super::rows::{Rows, attention_flops};
 
@@ -49,34 +50,33 @@ fn layer_norm(rows: &mut Rows, name: &str, width: u64) {
     rows.tensor(format!("{name}.bias"), width, 0);
 }
 
-/// BERT-large with the heads of its training (Devlin et al. 2019), for a sequence of 512 tokens.
-/// HiPress counts one gradient more than these.
-pub(super) fn bert_large(rows: &mut Rows) {
+/// BERT of so many layers, with the heads of its training (Devlin et al. 2019), for a sequence of
+/// 512 tokens. HiPress counts one gradient more than these.
+pub(super) fn bert(rows: &mut Rows, layers: u32, width: u64) {
     const VOCABULARY: u64 = 30_522;
     const TOKENS: u64 = 512;
-    const WIDTH: u64 = 1024;
-    rows.tensor("embeddings.word".into(), VOCABULARY * WIDTH, 0);
-    rows.tensor("embeddings.position".into(), TOKENS * WIDTH, 0);
-    rows.tensor("embeddings.token_type".into(), 2 * WIDTH, 0);
-    layer_norm(rows, "embeddings.norm", WIDTH);
-    for layer in 0..24 {
+    rows.tensor("embeddings.word".into(), VOCABULARY * width, 0);
+    rows.tensor("embeddings.position".into(), TOKENS * width, 0);
+    rows.tensor("embeddings.token_type".into(), 2 * width, 0);
+    layer_norm(rows, "embeddings.norm", width);
+    for layer in 0..layers {
         let name = |what: &str| format!("layer{layer}.{what}");
         for part in ["query", "key", "value"] {
-            linear(rows, &name(part), WIDTH, WIDTH, TOKENS);
+            linear(rows, &name(part), width, width, TOKENS);
         }
-        rows.matrix(name("output.weight"), WIDTH, WIDTH, TOKENS);
-        rows.tensor(name("output.bias"), WIDTH, attention_flops(TOKENS, WIDTH));
-        layer_norm(rows, &name("attention_norm"), WIDTH);
-        linear(rows, &name("intermediate"), WIDTH, 4 * WIDTH, TOKENS);
-        linear(rows, &name("output_dense"), 4 * WIDTH, WIDTH, TOKENS);
-        layer_norm(rows, &name("output_norm"), WIDTH);
+        rows.matrix(name("output.weight"), width, width, TOKENS);
+        rows.tensor(name("output.bias"), width, attention_flops(TOKENS, width));
+        layer_norm(rows, &name("attention_norm"), width);
+        linear(rows, &name("intermediate"), width, 4 * width, TOKENS);
+        linear(rows, &name("output_dense"), 4 * width, width, TOKENS);
+        layer_norm(rows, &name("output_norm"), width);
     }
-    linear(rows, "pooler", WIDTH, WIDTH, 1);
-    linear(rows, "head.transform", WIDTH, WIDTH, TOKENS);
-    layer_norm(rows, "head.norm", WIDTH);
+    linear(rows, "pooler", width, width, 1);
+    linear(rows, "head.transform", width, width, TOKENS);
+    layer_norm(rows, "head.norm", width);
     // The product is with the table of words.
-    rows.tensor("head.bias".into(), VOCABULARY, 2 * VOCABULARY * WIDTH * TOKENS);
-    linear(rows, "head.next_sentence", WIDTH, 2, 1);
+    rows.tensor("head.bias".into(), VOCABULARY, 2 * VOCABULARY * width * TOKENS);
+    linear(rows, "head.next_sentence", width, 2, 1);
 }
 
 /// The language model of PyTorch's examples on WikiText-2, its largest size: two LSTM layers of

@@ -6,6 +6,7 @@ mod hipress;
 mod model;
 mod rows;
 pub mod trace;
+mod ugatit;
 
 pub use compute_times::{ComputeTimes, Jitter};
 pub use model::{MOST_VALUES, Model, Parameter, VALUE_BITS, Variable};

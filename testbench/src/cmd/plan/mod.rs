@@ -56,9 +56,9 @@ pub struct Args {
     /// Measure, or compare with what is published, instead.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// vgg16, resnet101, resnet200, inceptionv3; gpt2, llama2-7b, vgg19, resnet50, bert-large,
-    /// lstm, transformer, whose times you give; or a CSV file of name,values and perhaps
-    /// forward_flops.
+    /// vgg16, resnet101, resnet200, inceptionv3; gpt2, llama2-7b, vgg19, resnet50, ugatit,
+    /// ugatit-light, bert-base, bert-large, lstm, transformer, whose times you give; or a CSV file
+    /// of name,values and perhaps forward_flops.
     #[arg(required = true)]
     pub model: Option<String>,
     /// The number of ranks the job has.

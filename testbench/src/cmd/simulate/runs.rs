@@ -20,9 +20,9 @@ use crate::report::{page, plot};
 /// Runs to do: every model, mechanism, compression and value of the sweep.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Runs {
-    /// Models: vgg16, resnet101, resnet200, inceptionv3; gpt2, llama2-7b, vgg19, resnet50,
-    /// bert-large, lstm, transformer, whose times you give; or CSV files of name,values and perhaps
-    /// forward_flops.
+    /// Models: vgg16, resnet101, resnet200, inceptionv3; gpt2, llama2-7b, vgg19, resnet50, ugatit,
+    /// ugatit-light, bert-base, bert-large, lstm, transformer, whose times you give; or CSV files
+    /// of name,values and perhaps forward_flops.
     #[arg(long, value_delimiter = ',', default_value = "vgg16", value_name = "MODEL,..")]
     pub model: Vec<String>,
     /// The number of ranks that train.
