@@ -83,9 +83,7 @@ impl Scenario {
         }
         match self.mechanism {
             Mechanism::Butterfly if !workers.is_power_of_two() => Err(SimError::NotAPowerOfTwo { workers }),
-            Mechanism::HierarchicalAggregators { group } | Mechanism::HierarchicalRings { group }
-                if group == 0 || !workers.is_multiple_of(group) =>
-            {
+            Mechanism::HierarchicalAggregators { group } if group == 0 || !workers.is_multiple_of(group) => {
                 Err(SimError::UnevenGroups { workers, group })
             }
             _ => self.check_work(),
@@ -172,13 +170,6 @@ impl Scenario {
                 // Up, down, and a partial sum of each rack: this iteration's and the next one's.
                 (0, 3 * each, 2 * each)
             }
-            Mechanism::HierarchicalRings { group } => {
-                let group = u128::from(group);
-                let groups = workers / group;
-                let in_groups = 2 * workers * (group - 1);
-                let among_leaders = 2 * groups * (groups - 1);
-                (0, rows * (in_groups + among_leaders + workers * (group - 1)), each)
-            }
         };
         let racks = self.links.racks.map_or(0, |racks| workers.div_ceil(u128::from(racks.size)));
         let busy = |codec: Compression| matches!(codec.place, CodecPlace::Host { encode, decode } if encode.min(decode).is_finite());
@@ -236,14 +227,13 @@ impl Scenario {
             }
             Excess::Full => Self { full: false, ..self.clone() },
             Excess::Workers => {
-                let group = |mechanism| match mechanism {
+                let mechanism = match self.mechanism {
                     Mechanism::HierarchicalAggregators { .. } => {
                         Mechanism::HierarchicalAggregators { group: 1 }
                     }
-                    Mechanism::HierarchicalRings { .. } => Mechanism::HierarchicalRings { group: 1 },
                     other => other,
                 };
-                Self { workers: 1, mechanism: group(self.mechanism), ..self.clone() }
+                Self { workers: 1, mechanism, ..self.clone() }
             }
             Excess::Parameters => self.clone(),
         };

@@ -34,7 +34,7 @@ pub enum SimError {
     /// A mechanism that the grammar does not know.
     #[error(
         "no mechanism is called {text}: there are ps, ps-rr, ps-block, ps-async, agg, mc, mc+agg, ring, ring-whole, ring+mc, butterfly, \
-         hier-agg[:GROUP], hier-ring[:GROUP], ina[:rack] and graph:STRATEGY"
+         hier-agg[:GROUP], ina[:rack] and graph:STRATEGY"
     )]
     BadMechanism {
         /// The text given.

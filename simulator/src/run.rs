@@ -2,9 +2,7 @@
 
 use crate::cluster::{Cluster, Done, Exchange, Fabric, FabricEvent};
 use crate::error::SimError;
-use crate::mechanisms::{
-    Butterfly, Graphs, HierarchicalAggregators, HierarchicalRings, InNetwork, ParameterServers, Ring,
-};
+use crate::mechanisms::{Butterfly, Graphs, HierarchicalAggregators, InNetwork, ParameterServers, Ring};
 use crate::scenario::{Mechanism, Results, Scenario};
 
 /// Events between two calls of the function that watches a run.
@@ -33,9 +31,6 @@ impl Scenario {
             Mechanism::Butterfly => self.simulate(Butterfly::new(self), watch),
             Mechanism::HierarchicalAggregators { group } => {
                 self.simulate(HierarchicalAggregators::new(self, group), watch)
-            }
-            Mechanism::HierarchicalRings { group } => {
-                self.simulate(HierarchicalRings::new(self, group), watch)
             }
             Mechanism::InNetwork { .. } => self.simulate(InNetwork::new(self), watch),
         })

@@ -26,7 +26,6 @@ fn model(bits: &[u64]) -> Model {
 fn all() -> impl Iterator<Item = Mechanism> {
     Mechanism::NAMES.into_iter().map(|(name, mechanism)| match mechanism {
         Mechanism::HierarchicalAggregators { .. } => "hier-agg:2".parse().unwrap(),
-        Mechanism::HierarchicalRings { .. } => "hier-ring:2".parse().unwrap(),
         _ if name.parse::<Mechanism>().unwrap() == mechanism => mechanism,
         _ => unreachable!("{name} does not parse to what it stands for"),
     })
@@ -80,8 +79,6 @@ fn one_parameter_takes_what_the_closed_forms_say() {
             // Down: W/2 copies to the groups, then 2 in the last of them; up: 1 to its aggregator,
             // 1 to the root.
             ("hier-agg:2".parse().unwrap(), (w / 2 + 4) * D),
-            // A ring of 2, the leaders' ring of W/2, and the result in halves to the other rank.
-            ("hier-ring:2".parse().unwrap(), D + 2 * (w / 2 - 1) * D / (w / 2) + D),
         ] {
             assert_eq!(time(&single(mechanism, workers)), expected, "{mechanism}, {workers} workers");
         }
@@ -334,11 +331,6 @@ fn bytes_are_conserved() {
             Mechanism::HierarchicalAggregators { .. } => {
                 assert_eq!((sent, received), (vec![size; 8], vec![size; 8]));
                 assert_eq!((served, gathered), ((4 + 8 + 4) * size, (4 + 8 + 4) * size));
-            }
-            Mechanism::HierarchicalRings { .. } => {
-                assert_eq!(sent.iter().sum::<u64>(), received.iter().sum::<u64>());
-                // Rings of two, the ring of four leaders, and each leader's result.
-                assert_eq!(sent.iter().sum::<u64>(), (8 + 4 * 6 / 4 + 4) * size);
             }
         }
     }

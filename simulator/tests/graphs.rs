@@ -1,6 +1,6 @@
 //! The collectives' graphs on the cost model, against the published mechanisms and closed forms.
 
-use gradwire_simulator::{Jitter, Mechanism, Model, SECOND, Scenario, seconds};
+use gradwire_simulator::{Jitter, Mechanism, Model, SECOND, Scenario, VALUE_BITS, seconds, transmission};
 
 fn run(model: &Model, mechanism: &str, workers: u32) -> gradwire_simulator::Results {
     let mechanism: Mechanism = mechanism.parse().unwrap();
@@ -49,6 +49,22 @@ fn partitioned_servers_and_halving_send_what_a_ring_does() {
     }
     // One server sends seven tensors, and gets as many.
     assert!((sent("graph:servers:1") / ring - 4.0).abs() < 0.01);
+}
+
+/// Heads change with the partitions, so rings in groups and between them take what one ring of all
+/// takes: 2 (W - 1) / W of the parameter's time on a link.
+#[test]
+fn hierarchies_of_rings_take_what_a_ring_does() {
+    for workers in [2_u64, 6, 8, 12, 24] {
+        for group in [1, 2, 3, 4, 8].into_iter().filter(|group| workers % group == 0) {
+            let csv = format!("name,values\np,{}\n", 1000 * workers);
+            let model = Model::from_csv("one", csv.as_bytes()).unwrap();
+            let results = run(&model, &format!("graph:hierarchy:{group}"), workers as u32);
+            let bits = 2 * (workers - 1) * 1000 * VALUE_BITS;
+            assert_eq!(results.iteration, transmission(bits, 25_000_000_000), "{workers}, groups of {group}");
+            assert_eq!((&results.sent, &results.received), (&vec![bits; workers as usize], &results.sent));
+        }
+    }
 }
 
 /// One server of three workers: two messages arrive, one after the other, and are decoded. The sum

@@ -33,7 +33,7 @@ fn every_run_is_compared_with_f32_and_16_bits() {
         "--model",
         "vgg16,resnet101",
         "--mechanism",
-        "ring,mc+agg,hier-ring:4",
+        "ring,mc+agg,graph:hierarchy:4",
         "--compress",
         "in-nic:b10",
         "--compress",

@@ -11,55 +11,7 @@ use super::countdown::Countdown;
 use crate::cluster::{Cluster, Dest, Exchange, Message};
 use crate::scenario::{Content, Mechanism, Scenario};
 
-/// The state of parameters on a ring; [`Message::step`] counts a chunk's hops from 1.
-pub(crate) struct Lap {
-    size: u32,
-    /// Iterations in which the own contribution to a slot, a (rank, parameter), was there.
-    contributed: Vec<u32>,
-    /// Summed chunks that a slot misses.
-    missing: Countdown,
-    /// Messages that wait for the own contribution.
-    waiting: Vec<Vec<Message>>,
-}
-
-/// The consequence of a decoded message on a ring.
-pub(crate) struct Turn {
-    /// The number of the hop on which the sum, with the rank's contribution, goes on.
-    pub(crate) forward: Option<u32>,
-    /// The rank now holds the whole sum.
-    pub(crate) complete: bool,
-}
-
-impl Lap {
-    /// A ring of `size` ranks, on which a parameter travels in `chunks`.
-    pub(crate) fn new(scenario: &Scenario, size: u32, chunks: u32, slots: usize) -> Self {
-        let missing = Countdown::new(scenario, vec![chunks; slots]);
-        Self { size, contributed: vec![0; slots], missing, waiting: vec![Vec::new(); slots] }
-    }
-
-    /// The rank's own contribution is there; returns the messages that waited for it.
-    pub(crate) fn contribute(&mut self, slot: usize) -> Vec<Message> {
-        self.contributed[slot] += 1;
-        core::mem::take(&mut self.waiting[slot])
-    }
-
-    /// The number of the hop on which a chunk that is not yet decoded goes on as it is.
-    pub(crate) fn relay(&self, step: u32) -> Option<u32> {
-        (step >= self.size && step < 2 * (self.size - 1)).then_some(step + 1)
-    }
-
-    /// A chunk is decoded.
-    pub(crate) fn receive(&mut self, slot: usize, message: Message) -> Turn {
-        let distributed = message.step >= self.size;
-        if !distributed && self.contributed[slot] <= message.iteration {
-            self.waiting[slot].push(message);
-            return Turn { forward: None, complete: false };
-        }
-        let complete = message.step + 1 >= self.size && self.missing.tick(slot, message.iteration);
-        Turn { forward: (!distributed).then_some(message.step + 1), complete }
-    }
-}
-
+/// [`Message::step`] counts a chunk's hops from 1.
 pub(crate) struct Ring {
     /// Workers on the ring; more than are simulated in the symmetric form.
     size: u32,
@@ -67,7 +19,12 @@ pub(crate) struct Ring {
     multicast: bool,
     /// Bits of a chunk of each parameter.
     bits: Vec<u64>,
-    lap: Lap,
+    /// Iterations in which a worker's own gradient was there, by worker and parameter.
+    contributed: Vec<u32>,
+    /// Messages that wait for it, likewise.
+    waiting: Vec<Vec<Message>>,
+    /// Summed chunks that are missing, likewise.
+    missing: Countdown,
     /// Workers that miss a parameter.
     behind: Countdown,
 }
@@ -81,13 +38,16 @@ impl Ring {
         let workers = if scenario.symmetric() { 1 } else { size };
         let chunks = if messages { size } else { 1 };
         let rows = scenario.model.parameters.len();
+        let slots = workers as usize * rows;
         Self {
             size,
             messages,
             multicast,
             // Chunks are padded to equal size, as an equal partition needs.
             bits: scenario.model.parameters.iter().map(|row| row.bits.div_ceil(chunks.into())).collect(),
-            lap: Lap::new(scenario, size, chunks, workers as usize * rows),
+            contributed: vec![0; slots],
+            waiting: vec![Vec::new(); slots],
+            missing: Countdown::new(scenario, vec![chunks; slots]),
             behind: Countdown::new(scenario, vec![workers; rows]),
         }
     }
@@ -109,12 +69,16 @@ impl Ring {
     }
 
     fn receive(&mut self, cluster: &mut Cluster<'_>, worker: u32, message: Message) {
-        let turn = self.lap.receive(self.slot(worker, message.item), message);
-        if turn.complete {
+        let slot = self.slot(worker, message.item);
+        let is_sum = message.step >= self.size;
+        if !is_sum && self.contributed[slot] <= message.iteration {
+            return self.waiting[slot].push(message);
+        }
+        if message.step + 1 >= self.size && self.missing.tick(slot, message.iteration) {
             self.complete(cluster, worker, message.item, message.iteration);
         }
-        if let Some(step) = turn.forward {
-            self.forward(cluster, worker, message, step);
+        if !is_sum {
+            self.forward(cluster, worker, message, message.step + 1);
         }
     }
 
@@ -136,7 +100,9 @@ impl Exchange for Ring {
         if self.size == 1 {
             return self.complete(cluster, worker, parameter, iteration);
         }
-        let waited = self.lap.contribute(self.slot(worker, parameter));
+        let slot = self.slot(worker, parameter);
+        self.contributed[slot] += 1;
+        let waited = core::mem::take(&mut self.waiting[slot]);
         if self.messages || parameter % self.size == worker {
             let own = Message { src: worker, dest: Dest::Workers, item: parameter, step: 0, iteration };
             self.forward(cluster, worker, own, 1);
@@ -147,13 +113,11 @@ impl Exchange for Ring {
     }
 
     fn arrived(&mut self, cluster: &mut Cluster<'_>, host: u32, message: Message) {
-        if self.multicast {
-            return;
-        }
-        if let Some(step) = self.lap.relay(message.step) {
+        if !self.multicast && (self.size..2 * (self.size - 1)).contains(&message.step) {
             let bits = self.bits[message.item as usize];
             let next = (host + 1) % cluster.workers();
-            cluster.relay(host, next, Message { step, ..message }, bits, Content::PartialSum);
+            let message = Message { step: message.step + 1, ..message };
+            cluster.relay(host, next, message, bits, Content::PartialSum);
         }
     }
 

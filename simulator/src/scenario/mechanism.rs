@@ -69,11 +69,6 @@ pub enum Mechanism {
         /// An aggregator in each rack's switch, too, which sends on one partial sum.
         racks: bool,
     },
-    /// Rings in groups, then a ring of the groups' first workers.
-    HierarchicalRings {
-        /// Workers in a group.
-        group: u32,
-    },
 }
 
 const fn ps(order: SendOrder, multicast: bool, aggregation: bool) -> Mechanism {
@@ -96,10 +91,9 @@ impl Mechanism {
     /// Ring all-reduce of chunks.
     pub const RING: Self = Self::Ring { messages: true, multicast: false };
 
-    /// Names on the command line, and what they stand for. `hier-agg` and `hier-ring` take groups
-    /// of 8 or, as `hier-agg:4`, of any size. `graph:` and a strategy of the collectives is a
-    /// mechanism too.
-    pub const NAMES: [(&'static str, Self); 15] = [
+    /// Names on the command line, and what they stand for. `hier-agg` has groups of 8 or, as
+    /// `hier-agg:4`, of any size. `graph:` and a strategy of the collectives is a mechanism too.
+    pub const NAMES: [(&'static str, Self); 14] = [
         ("ps", Self::BASELINE),
         ("ps-rr", ps(SendOrder::RoundRobin, false, false)),
         ("ps-block", Self::BLOCK),
@@ -112,7 +106,6 @@ impl Mechanism {
         ("ring+mc", Self::Ring { messages: true, multicast: true }),
         ("butterfly", Self::Butterfly),
         ("hier-agg", Self::HierarchicalAggregators { group: 8 }),
-        ("hier-ring", Self::HierarchicalRings { group: 8 }),
         ("ina", Self::InNetwork { racks: false }),
         ("ina:rack", Self::InNetwork { racks: true }),
     ];
@@ -146,13 +139,8 @@ impl FromStr for Mechanism {
         if let Some(known) = Self::NAMES.iter().find(|known| known.0 == text) {
             return Ok(known.1);
         }
-        let (name, group) = text.split_once(':').ok_or_else(bad)?;
-        let group = group.parse().map_err(|_| bad())?;
-        match name {
-            "hier-agg" => Ok(Self::HierarchicalAggregators { group }),
-            "hier-ring" => Ok(Self::HierarchicalRings { group }),
-            _ => Err(bad()),
-        }
+        let group = text.strip_prefix("hier-agg:").and_then(|group| group.parse().ok());
+        group.map(|group| Self::HierarchicalAggregators { group }).ok_or_else(bad)
     }
 }
 
@@ -160,7 +148,6 @@ impl fmt::Display for Mechanism {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::HierarchicalAggregators { group } => write!(f, "hier-agg:{group}"),
-            Self::HierarchicalRings { group } => write!(f, "hier-ring:{group}"),
             Self::Graph(strategy) => write!(f, "graph:{strategy}"),
             Self::Ps { servers, assignment, .. } => {
                 f.write_str(self.name())?;

@@ -27,10 +27,10 @@ use crate::report::plot::{self, Chart, Series};
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "\
-Mechanisms: ps, ps-rr, ps-block, ps-async, agg, mc, mc+agg, ring, ring-whole, ring+mc, butterfly, hier-agg[:GROUP],
-hier-ring[:GROUP]; graph:STRATEGY runs the graph of `gradwire allreduce --strategy`, on ranks. ina[:rack] sums in
-aggregators of --aggregator-rate and --aggregator-cores in the switch's place, or also in that of each rack; mc+agg is a switch that sums at
-once, and sends to a server.
+Mechanisms: ps, ps-rr, ps-block, ps-async, agg, mc, mc+agg, ring, ring-whole, ring+mc, butterfly, hier-agg[:GROUP];
+graph:STRATEGY runs the graph of `gradwire allreduce --strategy`, on ranks. ina[:rack] sums in aggregators
+of --aggregator-rate and --aggregator-cores in the switch's place, or also in that of each rack; mc+agg is a switch that
+sums at once, and sends to a server.
 
 Compression: in-nic:RATIOS runs at the rate of the link; on-host:RATIOS@ENCODE,DECODE at these GB/s of values.
 RATIOS is GRADIENT[/PARTIAL_SUM[/PARAMETERS]], or b10, b8, b6 for what was recorded at that bound. The rates of
