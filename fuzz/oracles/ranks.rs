@@ -151,7 +151,7 @@ impl Rank {
         self.asked = 0;
         let job = |(at, (plan, parts)): (usize, &Planned)| ExpectJob {
             plan: PlanName::new(plan),
-            tagged: at == 1,
+            tagged: (at == 1).then_some(1),
             parts: parts.to_vec(),
         };
         let messages = (0..self.ranks).map(|rank| if rank == self.me { 0 } else { MESSAGES });

@@ -31,11 +31,12 @@ impl Error {
 impl From<LinkError> for Error {
     fn from(error: LinkError) -> Self {
         match error {
-            LinkError::NotTagged => Self::invalid(
+            LinkError::NotTagged { group: 1 } => Self::invalid(
                 "the plan has a wire: codec, but the link no tagged connections: open it with tagged = true"
                     .into(),
             ),
-            LinkError::Plan(_)
+            LinkError::NotTagged { .. }
+            | LinkError::Plan(_)
             | LinkError::Layout(_)
             | LinkError::Residuals(_)
             | LinkError::Buffer { .. }
@@ -107,8 +108,10 @@ impl Channel {
             return Err(Error::invalid(text));
         }
         let timeout = Duration::from_secs_f64(timeout_s);
-        let state =
-            State::Listening(Listening::bind(at, Options { timeout, tagged, ..Options::new(token) })?);
+        let state = State::Listening(Listening::bind(
+            at,
+            Options { timeout, tagged: tagged.then_some(1), ..Options::new(token) },
+        )?);
         Ok(Self { state, residuals: Residuals::new(), process: std::process::id() })
     }
 

@@ -160,6 +160,12 @@ impl Coding {
         matches!(self, Self::Wire(_))
     }
 
+    /// The ranks of a group, between which it goes on tagged connections by this strategy, if it
+    /// does.
+    pub(crate) fn tagged_group(&self, strategy: Strategy) -> Option<usize> {
+        strategy.tagged_group().filter(|_| self.is_tagged())
+    }
+
     /// Is nothing lost?
     #[must_use]
     pub fn is_exact(&self) -> bool {
@@ -172,9 +178,9 @@ impl Coding {
     /// It does not; the error says why, and what would.
     pub fn check(&self, strategy: Strategy) -> Result<(), CodingError> {
         let refuse = |why| Err(CodingError::Pair { strategy, coding: self.to_string(), why });
-        if self.is_tagged() && strategy != Strategy::Ring {
+        if self.is_tagged() && strategy.tagged_group().is_none() {
             return refuse(
-                "only a ring's connections are tagged: use the strategy ring, or a host codec such as bounded:10",
+                "only connections of rings are tagged: use the strategy ring or hierarchy:GROUP, or a host codec such as bounded:10",
             );
         }
         if !strategy.one_encodes() && !self.is_exact() {

@@ -59,11 +59,12 @@ pub enum LinkError {
     /// The buffer is not the layout's.
     #[error("the buffer has {buffer} values and the layout {layout}: give a buffer of the layout's length")]
     Buffer { buffer: usize, layout: usize },
-    /// The plan has a `wire:` codec, but the link no tagged connections.
+    /// The plan has a `wire:` codec, but the link not the tagged connections for it.
     #[error(
-        "the plan has a wire: codec, but the link has no tagged connections: connect with Options::tagged"
+        "the plan has a wire: codec, but the link has no tagged connections between groups of {group}: connect with \
+         Options::tagged = Some({group})"
     )]
-    NotTagged,
+    NotTagged { group: usize },
     /// More ranks than an aggregator in the network sums.
     #[error(
         "{ranks} ranks: an aggregator in the network sums {} at most",

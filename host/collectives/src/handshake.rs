@@ -123,6 +123,8 @@ pub(crate) struct Acceptor<'a> {
     /// When this rank gives up, and how long that is from when it began.
     time: Mutex<(Instant, Duration)>,
     opening: Option<Duration>,
+    /// The rank that opens a tagged connection to this one, if one does.
+    pub(crate) before: Option<Rank>,
     stop: AtomicBool,
     /// Connections whose handshake is under way, and how many there were.
     handshakes: Mutex<(u64, BTreeMap<u64, TcpStream>)>,
@@ -156,6 +158,7 @@ impl<'a> Acceptor<'a> {
         relays: bool,
         within: Duration,
         opening: Option<Duration>,
+        before: Option<Rank>,
     ) -> Self {
         Self {
             token,
@@ -165,6 +168,7 @@ impl<'a> Acceptor<'a> {
             streams,
             time: Mutex::new((Instant::now() + within, within)),
             opening,
+            before,
             stop: AtomicBool::new(false),
             handshakes: Mutex::default(),
             busy: AtomicUsize::new(0),
@@ -314,7 +318,7 @@ impl<'a> Acceptor<'a> {
             _ if relayed => self.halves.is_some() && peer != 0,
             Purpose::Control => self.rank == 0 && peer != 0,
             Purpose::Data => peer > self.rank,
-            Purpose::Tagged => (peer + 1) % self.ranks == self.rank,
+            Purpose::Tagged => Some(peer) == self.before,
         };
         let verdict = if ranks != self.ranks {
             Verdict::Ranks

@@ -43,6 +43,11 @@ impl Job {
         self.strategy.graph(ranks, me, self.first + partition)
     }
 
+    /// The ranks of a group, between which messages go on tagged connections, if any do.
+    pub(crate) fn tagged(&self) -> Option<usize> {
+        self.coding.tagged_group(self.strategy)
+    }
+
     /// The most bytes of a message about so many values.
     pub(crate) fn longest(&self, values: usize) -> usize {
         let codecs = self.coding.codecs();

@@ -120,13 +120,13 @@ impl Method {
         }
     }
 
-    /// Does it need tagged connections?
+    /// What [`Options::tagged`](crate::Options::tagged) has to be.
     #[must_use]
-    pub fn is_tagged(&self) -> bool {
+    pub fn tagged(&self) -> Option<usize> {
         match self {
-            Self::Plan(plan) => plan.is_tagged(),
-            Self::ScaledRing(_) => true,
-            Self::ScaledInNetwork(_) | Self::LowRank(_) => false,
+            Self::Plan(plan) => plan.tagged(),
+            Self::ScaledRing(_) => Some(1),
+            Self::ScaledInNetwork(_) | Self::LowRank(_) => None,
         }
     }
 
@@ -212,7 +212,7 @@ mod tests {
         rounds: usize,
         gradient: impl Fn(usize, usize, usize) -> f32 + Sync,
     ) -> Vec<(Vec<Vec<f32>>, Residuals)> {
-        let options = Options { tagged: method.is_tagged(), ..Options::new(Token::random().unwrap()) };
+        let options = Options { tagged: method.tagged(), ..Options::new(Token::random().unwrap()) };
         let layout = Layout::new(tensors.iter().map(|(name, rows, cols)| (*name, rows * cols))).unwrap();
         let rows: Vec<usize> = tensors.iter().map(|tensor| tensor.1).collect();
         let any = "127.0.0.1:0".parse().unwrap();
@@ -388,7 +388,7 @@ mod tests {
             ("zip", "no codec has this name"),
             ("hierarchy:q8", "no codec has this name"),
             ("hierarchy:0:q8", "hierarchy:GROUP"),
-            ("hierarchy:2:wire:2:10", "use the strategy ring"),
+            ("hierarchy:2:servers:wire:2:10", "use the strategy ring"),
         ] {
             let error = text.parse::<Method>().unwrap_err().to_string();
             assert!(error.contains(says), "{text}: {error}");

@@ -212,11 +212,11 @@ impl CollectivePlan {
         }
     }
 
-    /// Does any tensor need tagged connections? An aggregator's packets have a type of service of
-    /// their own.
+    /// What [`Options::tagged`](crate::Options::tagged) has to be. An aggregator's packets have a
+    /// type of service of their own.
     #[must_use]
-    pub fn is_tagged(&self) -> bool {
-        self.graph().is_some_and(GraphPlan::is_tagged)
+    pub fn tagged(&self) -> Option<usize> {
+        self.graph().and_then(GraphPlan::tagged)
     }
 
     /// May rank 0 be a server, which sums what all others send it? Then strategies are without
@@ -227,7 +227,7 @@ impl CollectivePlan {
     pub fn check_served(&self) -> Result<&GraphPlan, PlanError> {
         match self {
             Self::InNetwork { .. } => Err(PlanError::Served { got: self.strategy() }),
-            Self::Graph(plan) if plan.is_tagged() => {
+            Self::Graph(plan) if plan.tagged().is_some() => {
                 Err(PlanError::Served { got: plan.others.coding.to_string() })
             }
             Self::Graph(plan) => Ok(plan),
@@ -277,10 +277,17 @@ impl GraphPlan {
         self.rows.iter().find(|(filter, _)| filter.fits(tensor, values)).map(|(_, choice)| choice)
     }
 
-    /// Does any tensor need tagged connections?
+    /// What [`Options::tagged`](crate::Options::tagged) has to be: 1 for a ring of a `wire:` codec,
+    /// a group's ranks for a hierarchy. If tensors need several, a link has the first alone.
     #[must_use]
-    pub fn is_tagged(&self) -> bool {
-        self.others.coding.is_tagged() || self.rows.iter().any(|(_, choice)| choice.coding.is_tagged())
+    pub fn tagged(&self) -> Option<usize> {
+        self.all_tagged().next()
+    }
+
+    /// The same of each tensor that needs tagged connections.
+    pub(crate) fn all_tagged(&self) -> impl Iterator<Item = usize> {
+        let choices = core::iter::once(&self.others).chain(self.rows.iter().map(|(_, choice)| choice));
+        choices.filter_map(|choice| choice.coding.tagged_group(choice.strategy))
     }
 
     /// The momentum that a tensor needs beside its message: if it is small, its codec is not the
@@ -323,6 +330,11 @@ impl GraphPlan {
             };
             choice.coding.check(choice.strategy)?;
             choice.strategy.check(ranks)?;
+            if let Some(group) =
+                choice.coding.tagged_group(choice.strategy).filter(|&group| !ranks.is_multiple_of(group))
+            {
+                return Err(PlanError::UnevenGroups { group, ranks });
+            }
             let partitions = choice.partitions.unwrap_or(ranks).clamp(1, range.len().max(1));
             let job = Job {
                 tensors: vec![at],
@@ -389,6 +401,12 @@ pub enum PlanError {
         "plan: partitions = {got}: expected 1 to {MAX_PARTITIONS}, or no such line for as many as there are ranks"
     )]
     Partitions { got: usize },
+    /// Groups between which ranks would need more tagged connections than one.
+    #[error(
+        "a wire: codec between groups of {group} among {ranks} ranks: expected groups of equal size, since each rank has one tagged \
+         connection to another group"
+    )]
+    UnevenGroups { group: usize, ranks: usize },
     /// A message that its header cannot count.
     #[error(
         "tensor '{tensor}': a part of {values} values may take {bytes} bytes, and a message has {MAX_BYTES} at most: use more partitions"
@@ -478,7 +496,7 @@ mod tests {
         assert_eq!(plan.to_toml().parse(), Ok(plan.clone()));
         let plan = graph(TEXT);
         assert_eq!(plan.choice("fc.1", 10).unwrap().strategy, Strategy::Servers(None));
-        assert!(plan.is_tagged() && plan.choice("fc", 10).is_none());
+        assert!(plan.tagged() == Some(1) && plan.choice("fc", 10).is_none());
     }
 
     #[test]
@@ -588,7 +606,7 @@ mod tests {
         let plan: CollectivePlan = "strategy = \"in-network:10.0.0.9\"".parse().unwrap();
         let address = "10.0.0.9:59255".parse().unwrap();
         assert_eq!(plan, CollectivePlan::InNetwork { address, wire: Wire::new(2, 10, 0).unwrap() });
-        assert_eq!((plan.coding().to_string(), plan.is_tagged()), ("wire:2:10".into(), false));
+        assert_eq!((plan.coding().to_string(), plan.tagged()), ("wire:2:10".into(), None));
         let plan: CollectivePlan =
             "strategy = \"in-network:[::1]:7\"\ncodec = \"wire:2:8:1\"".parse().unwrap();
         assert_eq!(plan.strategy(), "in-network:[::1]:7");

@@ -2,8 +2,8 @@
 //!
 //! Each rank listens. All but rank 0 connect to rank 0 and say where they listen; rank 0 answers
 //! with everybody's addresses. Then each rank connects to those with lower ranks and, if the link
-//! has tagged connections, to the next in the ring. Each connection begins with a
-//! [handshake](crate::handshake).
+//! has tagged connections, to the next in the ring or in the next group. Each connection begins
+//! with a [handshake](crate::handshake).
 
 use std::collections::BTreeSet;
 use std::io;
@@ -35,8 +35,10 @@ pub struct Options {
     /// that one that has died since does not cost all others the whole timeout. With a server, it
     /// begins when a worker has connected to it.
     pub opening: Option<Duration>,
-    /// Open tagged connections round the ring too, for `wire:` codecs.
-    pub tagged: bool,
+    /// Open tagged connections too, for `wire:` codecs: each rank one, to the rank that is so many
+    /// behind it. That is 1 round a ring, and the ranks of a group in a hierarchy. All ranks say
+    /// the same.
+    pub tagged: Option<usize>,
     /// Rank 0 is a [`Server`](crate::Server): it owns all sums, has no gradient of its own, and
     /// does what rank 1 asks for.
     pub served: bool,
@@ -59,7 +61,7 @@ impl Options {
             token,
             timeout: Duration::from_secs(300),
             opening: None,
-            tagged: false,
+            tagged: None,
             served: false,
             tls: false,
             streams: 1,
@@ -87,17 +89,17 @@ impl Listening {
         if !(1..=MAX_STREAMS).contains(&options.streams) {
             return Err(LinkError::Streams(options.streams));
         }
-        if options.relay && options.tagged {
+        if options.relay && options.tagged.is_some() {
             return Err(LinkError::RelayTagged);
         }
-        if options.tls && options.tagged {
+        if options.tls && options.tagged.is_some() {
             return Err(LinkError::TlsTagged);
         }
         let tls = options.tls.then(|| Tls::new(&options.token)).transpose();
         let tls = tls.map_err(|error| io_error("make the job's key of TLS", error))?;
         let plain = listen(address, false)?;
         let tagged_port = if address.port() == 0 { 0 } else { address.port().wrapping_add(1) };
-        let tagged = options.tagged.then(|| listen(SocketAddr::new(address.ip(), tagged_port), true));
+        let tagged = options.tagged.map(|_| listen(SocketAddr::new(address.ip(), tagged_port), true));
         Ok(Self { plain, tagged: tagged.transpose()?, tls, options })
     }
 
@@ -113,8 +115,13 @@ impl Listening {
         self.options.timeout
     }
 
-    pub(crate) fn is_tagged(&self) -> bool {
-        self.tagged.is_some()
+    pub(crate) fn tagged(&self) -> Option<usize> {
+        self.options.tagged
+    }
+
+    /// How many behind a rank is the one to which it has a tagged connection, if that is another.
+    fn stride(&self, ranks: usize) -> Option<usize> {
+        self.options.tagged.map(|group| group % ranks).filter(|&stride| stride > 0)
     }
 
     pub(crate) fn is_served(&self) -> bool {
@@ -147,8 +154,9 @@ impl Listening {
         }
         let Options { token, timeout, opening, served, streams, relay, .. } = &self.options;
         let within = opening.filter(|_| !served).map_or(*timeout, |opening| opening.min(*timeout));
+        let before = self.stride(ranks).map(|stride| (rank + ranks - stride) % ranks);
         let acceptor =
-            Acceptor::new(token, self.tls.as_ref(), rank, ranks, *streams, *relay, within, *opening);
+            Acceptor::new(token, self.tls.as_ref(), rank, ranks, *streams, *relay, within, *opening, before);
         thread::scope(|scope| {
             let (sender, accepted) = mpsc::channel();
             let tagged = self.tagged.iter().map(|listener| (listener, true));
@@ -201,7 +209,7 @@ impl Listening {
             table
         };
         let relayed = self.options.relay && rank > 0;
-        let next = (rank + 1) % ranks;
+        let next = self.stride(ranks).map(|stride| (rank + stride) % ranks);
         // Where the others were told that this rank is.
         let told = if rank == 0 { root } else { table[rank].0 };
         for (peer, (plain, tagged)) in table.into_iter().enumerate() {
@@ -231,7 +239,7 @@ impl Listening {
                 });
                 connections.extend(others?);
             }
-            if peer == next && self.tagged.is_some() {
+            if Some(peer) == next {
                 let why =
                     "it has no tagged connections, this rank has: give all ranks the same options".into();
                 let refused = LinkError::Refused { address: plain.to_string(), rank, why };
@@ -243,12 +251,11 @@ impl Listening {
                 )?);
             }
         }
-        let before = (rank + ranks - 1) % ranks;
         let mut missing: BTreeSet<(Purpose, Rank, usize)> = (1..ranks)
             .filter(|peer| *peer > rank || relayed && *peer != rank)
             .flat_map(|peer| (0..streams).map(move |number| (Purpose::Data, peer, number)))
             .collect();
-        missing.extend(self.tagged.as_ref().map(|_| (Purpose::Tagged, before, 0)));
+        missing.extend(acceptor.before.map(|before| (Purpose::Tagged, before, 0)));
         // Rank 0 may have got some of these while it waited for the control connections.
         for connection in connections.iter().filter(|connection| !connection.outgoing) {
             missing.remove(&(connection.purpose, connection.peer, connection.number));
@@ -521,7 +528,7 @@ mod tests {
                 let rank = scope.spawn(|| rank.connect_ranks(1, 2, root).err());
                 let _proven = listener.filter(|_| phase == "welcome").map(|listener| {
                     let acceptor =
-                        Acceptor::new(&token, None, 0, 2, 1, false, Duration::from_secs(600), None);
+                        Acceptor::new(&token, None, 0, 2, 1, false, Duration::from_secs(600), None, None);
                     acceptor.authenticate(listener.accept().unwrap().0, false)
                 });
                 rank.join().unwrap().expect("an error").to_string()

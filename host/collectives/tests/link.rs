@@ -37,7 +37,7 @@ fn exchange(count: usize, at: &str, plan: &CollectivePlan) {
     let values = layout.values();
     let gradient = |rank: usize, round: u64| Random(rank as u64 * 1000 + round).values(values);
     let rounds = 3;
-    let all = ranks(count, at, &options(plan.is_tagged()), |mut link| {
+    let all = ranks(count, at, &Options { tagged: plan.tagged(), ..options(false) }, |mut link| {
         let mut residuals = Residuals::new();
         let mut seen = Vec::new();
         for round in 0..rounds {
@@ -129,6 +129,10 @@ fn one_rank_and_ipv6_and_tagged_rings_work_too() {
     exchange(3, "[::1]:0", &plan(Strategy::Ring, "q8"));
     for (count, at) in [(2, "127.0.0.1:0"), (3, "[::1]:0"), (4, "127.0.0.1:0")] {
         exchange(count, at, &plan(Strategy::Ring, "wire:2:10"));
+    }
+    for (count, group) in [(4, 1), (4, 2), (6, 2), (6, 3), (3, 3)] {
+        let strategy = Strategy::Hierarchy { group, between: gradwire_collectives::Between::Rings };
+        exchange(count, "127.0.0.1:0", &plan(strategy, "wire:2:10"));
     }
 }
 

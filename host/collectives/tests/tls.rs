@@ -93,7 +93,7 @@ fn strangers_are_refused_and_told_nothing() {
 
 #[test]
 fn what_cannot_be_encrypted_is_refused() {
-    let tagged = Options { tagged: true, ..secure() };
+    let tagged = Options { tagged: Some(1), ..secure() };
     let told = Listening::bind("127.0.0.1:0".parse().unwrap(), tagged).unwrap_err().to_string();
     assert!(told.contains("TLS, and tagged connections"), "{told}");
     let (layout, plan) = (Layout::new([("a", 100)]).unwrap(), "strategy = \"in-network:127.0.0.1:9\"");

@@ -84,10 +84,10 @@ impl Plan {
         }
     }
 
-    /// Does it need connections that the network compresses?
+    /// The ranks of a group, between which the network compresses what it can, if any.
     #[getter]
-    fn tagged(&self) -> bool {
-        self.0.is_tagged()
+    fn tagged(&self) -> Option<usize> {
+        self.0.tagged()
     }
 
     /// Raises ValueError if a server cannot sum what it sends.
@@ -156,7 +156,7 @@ impl Listening {
         py: Python<'_>,
         token: &str,
         timeout_s: f64,
-        tagged: bool,
+        tagged: Option<usize>,
         root: IpAddr,
         served: bool,
         tls: bool,

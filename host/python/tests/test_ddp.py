@@ -742,7 +742,7 @@ def by_hosts(rank, hosts, plan):
     os.environ["GRADWIRE_HOST"] = hosts[rank]
     try:
         return fifty(rank, plan, False)[0]
-    except gradwire.Error as error:
+    except (gradwire.Error, ValueError) as error:
         return str(error)
 
 
@@ -756,6 +756,14 @@ class Hierarchy(unittest.TestCase):
         within, between = (run(by_hosts, 4, hosts, "hierarchy:hosts:3lc:1:1024") for hosts in ("aabb", "abcd"))
         for one, other in zip(within, between):
             self.assertGreater(one.sent_bytes, 2 * other.sent_bytes)
+
+    def test_the_network_compresses_between_groups_of_a_number(self):
+        for report in run(by_hosts, 4, "aabb", "hierarchy:2:wire:2:10"):
+            self.assertEqual(report.plan, "hierarchy:2:wire:2:10")
+        for said in run(by_hosts, 2, "ab", "hierarchy:hosts:wire:2:10"):
+            self.assertIn("name the ranks of one: hierarchy:GROUP:wire:C:B", said)
+        for said in run(by_hosts, 3, "aab", "hierarchy:2:wire:2:10"):
+            self.assertIn("groups of equal size", said)
 
     def test_other_orders_of_ranks_are_refused(self):
         for hosts in ("abab", "abb", "aabba"):
@@ -872,9 +880,9 @@ class Plans(unittest.TestCase):
     def test_plans_are_read_and_refused(self):
         self.assertEqual(str(gradwire.Plan("3lc:1.0:1024")), "3lc:1:1024")
         self.assertEqual(gradwire.Plan("q8"), gradwire.Plan("q8"))
-        self.assertTrue(gradwire.Plan("ring:2:10").tagged)
+        self.assertEqual([gradwire.Plan(plan).tagged for plan in ("ring:2:10", "hierarchy:4:wire:2:10")], [1, 4])
         summed = gradwire.Plan("in-network:10.0.0.9")
-        self.assertEqual((str(summed), summed.tagged), ("in-network:10.0.0.9:59255", False))
+        self.assertEqual((str(summed), summed.tagged), ("in-network:10.0.0.9:59255", None))
         for text in ("", "low-rank:0", "ring:9:9", "zip", "in-network:here"):
             with self.assertRaises(ValueError):
                 gradwire.Plan(text)

@@ -18,6 +18,7 @@ use crate::poll::Traffic;
 use crate::protocol::{Command, Expect, ExpectJob};
 use crate::residuals::{Residual, Residuals, is_zero};
 use crate::spread::SPREAD;
+use crate::strategies::are_apart;
 
 /// A job under way.
 pub(super) struct Running {
@@ -238,7 +239,7 @@ impl<'a> Exchange<'a> {
             };
             ExpectJob {
                 plan: running.plan,
-                tagged: running.job.coding.is_tagged(),
+                tagged: running.job.tagged(),
                 parts: (0..running.job.partitions).map(part).collect(),
             }
         });
@@ -320,13 +321,15 @@ impl<'a> Exchange<'a> {
         let mut dropped = self.record.is_some().then(|| vec![0.0; sum.len()]);
         let mut values = Values { sum, state, result, dropped: dropped.as_deref_mut() };
         let seed = seed(self.place.sequence, self.place.rank, job, part);
+        let tagged = running.job.tagged();
         let graph = &mut running.parts[part];
         loop {
             match graph.step(coding.codecs(), &mut values, seed) {
                 Ok(None) => break,
                 Ok(Some(Step::Computed(_))) => {}
                 Ok(Some(Step::Send(to, message, body))) => {
-                    let bytes = body.len() + HEADER_LEN * if coding.is_tagged() { SPREAD } else { 1 };
+                    let spreads = tagged.is_some_and(|group| are_apart(group, self.place.rank, to));
+                    let bytes = body.len() + HEADER_LEN * if spreads { SPREAD } else { 1 };
                     self.sent.sent_bytes += bytes as u64;
                     self.sent.sent_messages += 1;
                     let big = bytes > self.plan.bulk;

@@ -227,7 +227,7 @@ impl Link {
             layout: layout.hash(),
             values: buffer.len() as u64,
             order: Order::Free,
-            jobs: vec![ExpectJob { plan: name, tagged: false, parts }],
+            jobs: vec![ExpectJob { plan: name, tagged: None, parts }],
             messages,
         });
         let send = |link: &Self, to: Rank, part: usize, tag: u32, (format, body): &(Format, Bytes)| {

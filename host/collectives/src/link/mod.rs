@@ -49,7 +49,7 @@ pub struct Link {
     rank: Rank,
     ranks: usize,
     timeout: Duration,
-    tagged: bool,
+    tagged: Option<usize>,
     tls: bool,
     /// Is rank 0 a server?
     served: bool,
@@ -163,7 +163,7 @@ impl Listening {
         );
         let thread = thread::Builder::new().name(format!("gradwire link {rank}")).spawn(|| poller.run());
         let thread = Some(thread.map_err(|error| io("start a thread", error))?);
-        let tagged = self.is_tagged();
+        let tagged = self.tagged();
         Ok(Link {
             rank,
             ranks,
@@ -287,10 +287,11 @@ impl Link {
                     return Err(PlanError::AggregatorPart { values, bytes }.into());
                 }
             }
-            CollectivePlan::Graph(plan) if plan.is_tagged() && !self.tagged => {
-                return Err(LinkError::NotTagged);
+            CollectivePlan::Graph(plan) => {
+                if let Some(group) = plan.all_tagged().find(|&group| Some(group) != self.tagged) {
+                    return Err(LinkError::NotTagged { group });
+                }
             }
-            CollectivePlan::Graph(_) => {}
         }
         Ok(())
     }
@@ -418,7 +419,7 @@ impl Link {
         let sent = exchange.sent;
         exchange.put_back(residuals);
         result.map_err(|failure| self.fail(failure))?;
-        if plan.is_tagged() && self.sequence % COMPARE_EVERY == 1 {
+        if plan.tagged().is_some() && self.sequence % COMPARE_EVERY == 1 {
             self.compare(
                 checksum(buffer),
                 "the network changed values: every shim or NIC on the ring needs the profile of the plan's wire: codec, or none",

@@ -310,8 +310,8 @@ impl<'a> Simulation<'a> {
         let mut all: Vec<(Purpose, Rank, Rank)> =
             (1..ranks).map(|rank| (Purpose::Control, rank, 0)).collect();
         all.extend((0..ranks).flat_map(|to| (to + 1..ranks).map(move |from| (Purpose::Data, from, to))));
-        if plan.is_tagged() {
-            all.extend((0..ranks).map(|from| (Purpose::Tagged, from, (from + 1) % ranks)));
+        if let Some(group) = plan.tagged() {
+            all.extend((0..ranks).map(|from| (Purpose::Tagged, from, (from + group) % ranks)));
         }
         let ends = |me: Rank| {
             let mine = all.iter().enumerate().flat_map(|(id, &(purpose, from, to))| {
@@ -502,7 +502,7 @@ impl<'a> Simulation<'a> {
     }
 }
 
-const PLANS: [&str; 9] = [
+const PLANS: [&str; 10] = [
     "strategy = \"ring\"\ncodec = \"f32\"\nsmall = 50\nbulk = 500",
     "strategy = \"servers\"\ncodec = \"f32\"\nsmall = 50\nbulk = 500\norder = \"coordinated\"",
     "strategy = \"servers:1\"\ncodec = \"f32\"\norder = \"free\"",
@@ -512,6 +512,7 @@ const PLANS: [&str; 9] = [
     "strategy = \"halving-doubling\"\ncodec = \"f32\"\nbulk = 500\norder = \"coordinated\"",
     "strategy = \"all-gather\"\ncodec = \"f32\"\nsmall = 0\nbulk = 100",
     "strategy = \"ring\"\ncodec = \"wire:2:10\"\nbulk = 500",
+    "strategy = \"hierarchy:2\"\ncodec = \"wire:2:10\"\nbulk = 500",
 ];
 
 /// Does this rank have the sums of all exchanges, within what `wire:2:10` may lose for each rank?
@@ -528,7 +529,7 @@ fn has_sums(outcome: &Outcome, plan: &str, rank: Rank, exchanges: usize) -> bool
 
 #[test]
 fn all_ranks_have_the_sums_whatever_order_messages_arrive_in() {
-    for (plan, ranks) in PLANS.iter().flat_map(|plan| [1, 2, 3, 5].map(|ranks| (*plan, ranks))) {
+    for (plan, ranks) in PLANS.iter().flat_map(|plan| [1, 2, 3, 4, 5].map(|ranks| (*plan, ranks))) {
         if graphs(plan).jobs(&tensors(), ranks).is_err() {
             // A group needs as many ranks.
             continue;

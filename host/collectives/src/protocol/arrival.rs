@@ -10,7 +10,7 @@ use super::framing::Arrived;
 use super::{ConnectionId, Event, Phase, Protocol, Vote};
 use crate::failure::{Failure, Weight};
 use crate::graph::{Message, Rank};
-use crate::header::{Control, Header, Kind, Purpose};
+use crate::header::{Control, Header, Kind};
 
 impl Protocol {
     pub(super) fn arrived(
@@ -92,7 +92,7 @@ impl Protocol {
             format!("a partition of {} values", header.elements)
         } else if header.len as usize > most {
             format!("a message of {} bytes, where {most} are the most", header.len)
-        } else if known.tagged != (purpose == Purpose::Tagged) {
+        } else if known.purpose(peer, self.rank) != purpose {
             "a message on a connection of the other kind".to_owned()
         } else if self.owed[peer] == 0 {
             "more messages than the exchange has".to_owned()

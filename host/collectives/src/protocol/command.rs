@@ -8,6 +8,7 @@ use crate::graph::{Message, Rank};
 use crate::header::{PlanName, Purpose};
 use crate::part::Bytes;
 use crate::plan::Order;
+use crate::strategies::are_apart;
 
 /// One end of a connection whose other end has proved that it knows the token.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -42,10 +43,21 @@ pub struct Expect {
 pub struct ExpectJob {
     /// Strategy and codec.
     pub plan: PlanName,
-    /// Does it travel on tagged connections?
-    pub tagged: bool,
+    /// The ranks of a group, between which it travels on tagged connections, if it does.
+    pub tagged: Option<usize>,
     /// By partition: values, and the most bytes of a message.
     pub parts: Vec<(usize, usize)>,
+}
+
+impl ExpectJob {
+    /// The connections on which it travels between two ranks.
+    pub(crate) fn purpose(&self, one: Rank, other: Rank) -> Purpose {
+        if self.tagged.is_some_and(|group| are_apart(group, one, other)) {
+            Purpose::Tagged
+        } else {
+            Purpose::Data
+        }
+    }
 }
 
 /// A command of the exchange.

@@ -395,9 +395,10 @@ impl Protocol {
             len: body.len() as u32,
             plan: known.plan,
         };
-        let purpose = if known.tagged { Purpose::Tagged } else { Purpose::Data };
+        let purpose = known.purpose(self.rank, to);
         let fits = |connection: &Connection| {
-            connection.peer == to && connection.purpose == purpose && (!known.tagged || connection.outgoing)
+            let way = purpose != Purpose::Tagged || connection.outgoing;
+            connection.peer == to && connection.purpose == purpose && way
         };
         let at = self.connections.iter().position(fits).expect("connected to everybody");
         let leaves = self.turns.leaves(to, big, expect.order, self.is_coordinated());

@@ -46,7 +46,7 @@ fn ordered(rank: Rank, ranks: usize, sequence: u64, order: Order) -> Command {
         order,
         jobs: vec![ExpectJob {
             plan: PlanName::new("ring f32"),
-            tagged: false,
+            tagged: None,
             parts: vec![(5, 20), (5, 20)],
         }],
         messages: (0..ranks).map(|from| if from == rank { 0 } else { 2 }).collect(),

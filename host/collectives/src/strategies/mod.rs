@@ -112,6 +112,16 @@ impl Strategy {
         }
     }
 
+    /// The ranks of a group, between which the network compresses what it can; `None` if each rank
+    /// sends to several others there, and would need a tagged connection to each.
+    pub(crate) const fn tagged_group(self) -> Option<usize> {
+        match self {
+            Self::Ring => Some(1),
+            Self::Hierarchy { group, between: Between::Rings } => Some(group),
+            _ => None,
+        }
+    }
+
     /// Is each sum encoded by one rank alone, so that a codec may lose something?
     ///
     /// In a butterfly several ranks encode one sum. If the message lost something, each of them
@@ -184,6 +194,11 @@ pub enum StrategyError {
     /// Groups larger than all.
     #[error("groups of {group} among {ranks} ranks: expected 1 to {ranks}")]
     Group { group: usize, ranks: usize },
+}
+
+/// Are two ranks in different groups of so many neighbouring ranks?
+pub(crate) const fn are_apart(group: usize, one: Rank, other: Rank) -> bool {
+    one / group != other / group
 }
 
 /// Numbers of messages: each step of a strategy has as many as there are ranks, one for each that

@@ -13,7 +13,11 @@ use gradwire_collectives::{
 
 /// Those of a new job, with more time than any machine needs: no test waits for it.
 pub(crate) fn options(tagged: bool) -> Options {
-    Options { timeout: Duration::from_secs(120), tagged, ..Options::new(Token::random().unwrap()) }
+    Options {
+        timeout: Duration::from_secs(120),
+        tagged: tagged.then_some(1),
+        ..Options::new(Token::random().unwrap())
+    }
 }
 
 /// Runs `work` at each rank, all of them threads that listen at `at`, and returns what each made of

@@ -22,7 +22,7 @@ class Plan:
     def load(path: str | os.PathLike[str]) -> Plan:
         """Reads a file of TOML, with a row for each kind of tensor (docs/collectives.md)."""
     @property
-    def tagged(self) -> bool:
+    def tagged(self) -> int | None:
         """Does it need connections that the network compresses?"""
     def check_served(self) -> None:
         """ValueError if a server cannot sum what it sends."""
@@ -35,7 +35,7 @@ class Listening:
         self,
         token: str,
         timeout_s: float,
-        tagged: bool,
+        tagged: int | None,
         root: IPv4Address | IPv6Address,
         served: bool,
         tls: bool = False,

@@ -389,7 +389,7 @@ struct Job<'a> {
 impl Job<'_> {
     fn bind(&self, at: SocketAddr, token: Token) -> Result<Listening, Error> {
         let timeout = Duration::from_secs_f64(self.args.timeout);
-        Ok(Listening::bind(at, Options { timeout, tagged: self.plan.is_tagged(), ..Options::new(token) })?)
+        Ok(Listening::bind(at, Options { timeout, tagged: self.plan.tagged(), ..Options::new(token) })?)
     }
 
     /// All ranks on this machine.

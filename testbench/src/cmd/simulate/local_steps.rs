@@ -112,7 +112,7 @@ pub fn plan(text: &str) -> Result<(CollectivePlan, Option<f64>), Error> {
         None => (text, None),
     };
     match Method::parse(name, Registry::BUILT_IN).map_err(|why| bad(why.to_string()))? {
-        Method::Plan(plan) if plan.graph().is_some() && !plan.is_tagged() => Ok((plan, bits)),
+        Method::Plan(plan) if plan.graph().is_some() && plan.tagged().is_none() => Ok((plan, bits)),
         _ => Err(bad("expected f32, or a host codec".into())),
     }
 }
