@@ -516,6 +516,17 @@ mod tests {
         );
     }
 
+    #[test]
+    fn the_network_compresses_between_groups_of_equal_size() {
+        let plan = graph("strategy = \"hierarchy:2\"\ncodec = \"wire:2:10\"");
+        let layout = Layout::new([("a", 5000)]).unwrap();
+        assert_eq!(plan.tagged(), Some(2));
+        assert_eq!([2, 4, 6].map(|ranks| plan.jobs(&layout, ranks).unwrap()[0].tagged()), [Some(2); 3]);
+        let refused = plan.jobs(&layout, 3).unwrap_err();
+        assert_eq!(refused, PlanError::UnevenGroups { group: 2, ranks: 3 });
+        assert!(refused.to_string().contains("groups of equal size"));
+    }
+
     /// A message of 4 GiB would say in its header that it has none.
     #[test]
     fn parts_of_4_gib_are_refused() {

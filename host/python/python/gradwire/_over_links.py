@@ -45,7 +45,7 @@ class OverLinks:
             # Groups of one are as good as any until all have said where they are.
             plan = Plan("f32" if self._undecided else plan.replace(BY_HOST, "hierarchy:1:", 1) if by_host else plan)
         if by_host and plan.tagged:
-            raise ValueError(f"plan {said!r}: links open tagged connections before ranks know their hosts; name the ranks of one: hierarchy:GROUP:wire:C:B")
+            raise ValueError(f"plan {said!r}: links open tagged connections before ranks know their hosts; use hierarchy:GROUP:wire:C:B")
         if server is not None:
             plan.check_served()
         self._pipeline, self._late, self._warmup = pipeline, width - 1, warmup
