@@ -273,7 +273,7 @@ fn bad_arguments_say_what_would_be_right() {
     for (args, says) in [
         ("", "--local N"),
         ("--local 2 --strategy rong", "hierarchy:GROUP"),
-        ("--local 2 --order random", "turns, free, coordinated"),
+        ("--local 2 --order random", "turns, free, or coordinated[:BYTES:MICROSECONDS]"),
         ("--local 2 --codec q7", "there are f32"),
         ("--local 2 --codec wire:2", "wire:C:B"),
         ("--local 2 --strategy servers:3", "expected 1 to 2"),
