@@ -37,7 +37,8 @@ fn all(
     let before = wire_bytes();
     let ranks = (0..RANKS).map(|rank| {
         let token = token.clone();
-        let (host, ip) = if rank / group % 2 == 0 { ("ha", [10, 77, 0, 1]) } else { ("hb", [10, 77, 0, 2]) };
+        let (host, ip) =
+            if (rank / group).is_multiple_of(2) { ("ha", [10, 77, 0, 1]) } else { ("hb", [10, 77, 0, 2]) };
         let own = if rank == 0 { root } else { (ip, 0).into() };
         lab.enter(host, move || {
             let options = Options { timeout: PATIENCE, tagged: Some(group), ..Options::new(token) };

@@ -112,8 +112,8 @@ pub struct Args {
     /// Parts of the gradient, which form the pipeline [default: as many as ranks].
     #[arg(long, value_name = "K")]
     pub partitions: Option<usize>,
-    /// The order in which big messages leave: turns, free, or coordinated[:BYTES:MICROSECONDS], by
-    /// a coordinator at rank 0 that gathers so many bytes for at most such a time [default: the
+    /// The order in which big messages leave: turns, free, or coordinated, by a coordinator at rank
+    /// 0; coordinated:BYTES:MICROSECONDS says how much it gathers and for how long [default: the
     /// plan's, or turns].
     #[arg(long, value_name = "ORDER")]
     pub order: Option<Order>,
