@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Wrote v1.txt, v1-q4.txt, v1-largest.txt and v1-ternary.txt: a second implementation of the host codecs, from docs/host-format.md alone, value by value.
+"""Wrote v1.txt and the v1-*.txt beside it: a second implementation of the host codecs, from docs/host-format.md alone, value by value.
 
 Usage: make_v1.py > v1.txt; make_v1.py q4 > v1-q4.txt; make_v1.py largest > v1-largest.txt; and so on.
 A golden file is never written again; a new version of the format, and a new codec, add a new one.
