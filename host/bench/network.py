@@ -9,6 +9,8 @@ import sys
 from types import TracebackType
 from typing import Any
 
+PATIENCE_S = 120
+"""Processes that are silent for so long have failed."""
 READY = "ready"
 """A shim logs a line with this word."""
 

@@ -22,6 +22,10 @@ from train import digits  # noqa: E402
 ONE = "/one"
 """An exchange of this ending gets all gradients in one bucket, when all are there; others get them in DDP's buckets of 1 and 25 MB."""
 
+SERVED = "server:"
+"""An exchange of this beginning has an aggregator beside the ranks: it steps with the mean of their gradients, and returns weights. Behind it comes
+the codec of gradients."""
+
 LOCAL = re.compile(r"(?P<by>local|torch-local):(?P<every>\d+)(\+(?P<delay>\d+))?(/(?P<fragments>\d+))?(:(?P<plan>.+))?")
 """Local steps, for one: iterations of a round, those of its delay, and fragments; `torch-local` is PyTorch's PeriodicModelAverager."""
 
@@ -66,6 +70,21 @@ class Task:
         """The mean cross entropy of a batch."""
         logits = model(batch[0])
         return nn.functional.cross_entropy(logits.flatten(0, -2), batch[1].flatten())
+
+    def served(self, rate: float) -> list[str]:
+        """Returns the options by which `gradwire serve` steps as the optimizer does. ValueError if it cannot."""
+        optimizer = self.optimizer(iter([nn.Parameter(torch.zeros(1))]), rate)
+        said = optimizer.defaults
+        if others := [name for name in ("amsgrad", "dampening", "maximize", "nesterov") if said.get(name)]:
+            raise ValueError(f"the server has no {type(optimizer).__name__} with {others[0]}")
+        if type(optimizer) is torch.optim.AdamW:
+            name, options = "adamw", {"betas": said["betas"], "eps": [said["eps"]]}
+        elif type(optimizer) is torch.optim.SGD:
+            name, options = ("momentum", {"momentum": [said["momentum"]]}) if said["momentum"] else ("sgd", {})
+        else:
+            raise ValueError(f"the server has no {type(optimizer).__name__}: expected SGD or AdamW")
+        options |= {"lr": [rate], "weight-decay": [said["weight_decay"]]}
+        return ["--optimizer", name, *(word for option, values in options.items() for word in (f"--{option}", *map(str, values)))]
 
 
 def _drawn(size: int) -> Callable[[int, int], Iterator[Batch]]:

@@ -25,11 +25,14 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
+import threading
 import time
+from types import TracebackType
 from typing import Any
 
-from network import Network
-from tasks import LOCAL, ONE, TASKS, load, round_of
+from network import PATIENCE_S, Network
+from tasks import LOCAL, ONE, SERVED, TASKS, load, round_of
 
 HERE = pathlib.Path(__file__).resolve().parent
 THEIRS = ("ddp", "fp16", "fp16/one", "bf16", "bf16/one", "powersgd:1", "powersgd:4", "powersgd:16")
@@ -42,8 +45,8 @@ OVER_GROUP = (
     "group:3lc:1:1024/one", "group:auto",
 )  # fmt: skip
 """Ours as on an accelerator: coded by torch operations, over the script's process group."""
-COMPARED = ("none", "aggregator:f32", "aggregator:bounded:10", "ring:1:8", "ring:1:6")
-"""For INCEPTIONN's comparison: no exchange at all, one rank that sums all, and its bounds."""
+COMPARED = ("none", "server:f32", "server:bounded:10", "bounded:10", "ring:1:8", "ring:1:6")
+"""For INCEPTIONN's comparison: no exchange at all, workers and an aggregator, and its bounds."""
 OTHERS = (
     "trunc:16", "trunc:22", "trunc:24", "3lc:1.75:1024", "3lc:1.9:1024", "onebit:1024", "tbq:0.001", "terngrad", "terngrad:4", "dgc:1", "dgc:5",
     "graddrop:99",
@@ -51,7 +54,7 @@ OTHERS = (
 """The codecs that OURS leaves out: other people's, as they are published, and 3LC's wide steps."""
 COMPLL = ("group:onebit:1024", "group:tbq:0.001", "group:terngrad:4:1024", "group:dgc:1", "group:graddrop:99", "group:adacomp:500:4")
 """CompLL's codecs and AdaComp, as classes of Python."""
-PIPE_SGD = tuple(exchange.format(codec) for exchange in ("aggregator:{}", "{}", "{}/one", "{}+2", "{}+3") for codec in ("f32", "trunc:16", "q8"))
+PIPE_SGD = tuple(exchange.format(codec) for exchange in ("server:{}", "{}", "{}/one", "{}+2", "{}+3") for codec in ("f32", "trunc:16", "q8"))
 """For Pipe-SGD's comparison: PS-Sync, D-Sync by buckets and in sequence, and pipelines of 2 and 3 iterations; each plain, cut and quantised."""
 LOCAL_STEPS = ("local:2:f32", *(f"local:{round}:bounded:4" for round in ("4", "8", "16", "32", "4+2", "8+2", "16+4/4", "32+8/4")))
 """For local steps: rounds of so many iterations, some with a delay and in fragments, by the plan that learns best with them; and 3LC's
@@ -71,25 +74,70 @@ UNLIMITED = 100_000
 """Mbit/s: no limit that would be felt."""
 
 
-class Workers:
-    """Processes, one in each namespace, that take the same jobs."""
+class Server:
+    """`gradwire serve` for one job, in the namespace behind the workers': it steps as the job's task does, and returns weights."""
 
-    def __init__(self, network: Network, files: list[str]) -> None:
-        self._network, self._files = network, files
+    def __init__(self, network: Network, workers: int, job: dict[str, Any]) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        self.token = f"{self._folder.name}/token"
+        options = ["--listen", f"{network.address(workers)}:0", "--ranks", str(workers), "--token-file", self.token, "--timeout", str(PATIENCE_S)]
+        command = [sys.executable, "-m", "gradwire", "serve", *options, *TASKS[job["task"]].served(job["rate"])]
+        self._process = network.start(workers, command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+    def __enter__(self) -> Server:
+        assert self._process.stderr
+        deadline = threading.Timer(PATIENCE_S, self._process.kill)
+        deadline.start()
+        said = self._process.stderr.readline()
+        deadline.cancel()
+        if not said.startswith("listening at "):
+            self.__exit__(None, None, None)
+            raise SystemExit(f"{' '.join(map(str, self._process.args))}: {said.strip() or 'ended, or silent'}")
+        self.address = said.split()[2]
+        return self
+
+    def end(self) -> str | None:
+        """Returns what went wrong. The workers have left."""
+        try:
+            said = self._process.communicate(timeout=PATIENCE_S)[1].strip()
+        except subprocess.TimeoutExpired:
+            return f"the server has not ended {PATIENCE_S} s after its workers"
+        return f"the server ended with {self._process.returncode}, {said or 'without a word'}" if self._process.returncode else None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._folder.cleanup()
+
+
+class Workers:
+    """Processes, one in each of the network's first `ranks` namespaces, that take the same jobs."""
+
+    def __init__(self, network: Network, ranks: int, files: list[str]) -> None:
+        self._network, self._ranks, self._files = network, ranks, files
         self._processes: list[subprocess.Popen[str]] = []
         self.torch = ""
 
     def _start(self) -> None:
-        for rank in range(self._network.workers):
-            environment = self._network.rank(rank, self._network.workers)
+        for rank in range(self._ranks):
+            environment = self._network.rank(rank, self._ranks)
             command = [sys.executable, str(HERE / "worker.py"), *self._files]
             self._processes.append(self._network.start(rank, command, environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
         self.torch = self._answers()[0]["torch"]
 
     def run(self, **job: Any) -> dict[str, Any]:
-        """Returns rank 0's report of a job. If one of them failed, that."""
+        """Returns rank 0's report of a job. If one of them or the job's server failed, that."""
         if not self._processes:
             self._start()
+        if not job["exchange"].startswith(SERVED):
+            return self._train(job)
+        with Server(self._network, self._ranks, job) as server:
+            answer = self._train(job | {"server": server.address, "token": server.token})
+            if wrong := server.end():
+                return {"error": "; ".join(said for said in (answer.get("error"), wrong) if said)}
+        return answer
+
+    def _train(self, job: dict[str, Any]) -> dict[str, Any]:
         for process in self._processes:
             assert process.stdin
             process.stdin.write(json.dumps(job) + "\n")
@@ -397,12 +445,18 @@ def main() -> None:
         load(file)
     if unknown := [exchange for exchange in exchanges + further if exchange not in ALL and not by_codec(exchange)]:
         parser.error(f"no exchange {unknown[0]!r}: expected some of {', '.join(ALL)}")
+    served = [exchange for exchange in exchanges + further if exchange.startswith(SERVED)]
+    if served:
+        try:
+            TASKS[args.task].served(TASKS[args.task].rates[0])
+        except ValueError as error:
+            parser.error(f"{served[0]} with task {args.task}: {error}")
     results = Results(args.results)
     # Whoever is told to end still removes the network.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     began = time.monotonic()
-    with Network(args.workers, shlex.split(args.shim or "") or None) as network:
-        workers = Workers(network, args.codec_module)
+    with Network(args.workers + bool(served), shlex.split(args.shim or "") or None) as network:
+        workers = Workers(network, args.workers, args.codec_module)
         try:
             network.limit(UNLIMITED)
             for exchange in (exchange for exchange in exchanges if exchange not in MIXED):

@@ -13,15 +13,14 @@ from typing import Any
 import gradwire
 import torch
 import torch.distributed as dist
-from tasks import LOCAL, ONE, TASKS, load, round_of
+from network import PATIENCE_S
+from tasks import LOCAL, ONE, SERVED, TASKS, load, round_of
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.nn.parallel import DistributedDataParallel
 
 POWER_SGD_STARTS = 10
 """PyTorch's hook sends this many iterations as f32."""
-PATIENCE_S = 120
-"""Ranks that are silent for so long have failed."""
 ONE_BUCKET_MB = 1000
 """Larger than any model here."""
 
@@ -33,13 +32,13 @@ def _keep(_state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch
     return done
 
 
-def _attach(ddp: DistributedDataParallel, exchange: str, link: gradwire.Link) -> gradwire.State | None:
+def _attach(ddp: DistributedDataParallel, job: dict[str, Any], link: gradwire.Link) -> gradwire.State | None:
     """Lets `ddp` exchange gradients so. If gradwire does it, what has to be closed at the end.
 
-    `exchange` is one of PyTorch's, a plan, or one of three for comparison: `none`; `aggregator:CODEC`, where one rank sums all; and
-    `PLAN+K`, where gradients are applied K - 1 iterations later.
+    The job's exchange is one of PyTorch's, a plan, or one of three for comparison: `none`; `server:CODEC`, where the job's server has
+    the optimizer; and `PLAN+K`, where gradients are applied K - 1 iterations later.
     """
-    exchange = exchange.removesuffix(ONE)
+    exchange = job["exchange"].removesuffix(ONE)
     if exchange == "ddp":
         return None
     if exchange in ("fp16", "bf16"):
@@ -53,10 +52,12 @@ def _attach(ddp: DistributedDataParallel, exchange: str, link: gradwire.Link) ->
     if exchange == "none":
         ddp.register_comm_hook(None, _keep)
         return None
-    plan, _, width = exchange.partition("+")
-    if plan.startswith("aggregator:"):
-        plan = f'strategy = "servers:1"\ncodec = "{plan.removeprefix("aggregator:")}"\n'
-    state = gradwire.State(link, plan, pipeline=bool(width), width=int(width) if width else None, model=ddp.module)
+    if exchange.startswith(SERVED):
+        link = gradwire.Link(timeout=PATIENCE_S, token_file=job["token"])
+        state = gradwire.State(link, exchange.removeprefix(SERVED), server=job["server"], model=ddp.module)
+    else:
+        plan, _, width = exchange.partition("+")
+        state = gradwire.State(link, plan, pipeline=bool(width), width=int(width) if width else None, model=ddp.module)
     ddp.register_comm_hook(state, gradwire.hook)
     return state
 
@@ -94,7 +95,9 @@ def _run(job: dict[str, Any], link: gradwire.Link) -> dict[str, Any]:
     trained = model if local else DistributedDataParallel(model, **({"bucket_cap_mb": ONE_BUCKET_MB} if one else {}))
     optimizer = task.optimizer(trained.parameters(), job["rate"])
     batches, test = task.batches(job["seed"], dist.get_rank()), task.test()
-    state = _local(model, optimizer, local, link) if local else _attach(trained, job["exchange"], link)
+    state = _local(model, optimizer, local, link) if local else _attach(trained, job, link)
+    if job["exchange"].startswith(SERVED):
+        optimizer = gradwire.ServedOptimizer(trained.parameters(), state)
     common = state.mean if isinstance(state, gradwire.LocalSteps) else contextlib.nullcontext
     # All ranks have the same weights behind a round.
     looks = math.ceil(task.every / every) * every
