@@ -46,7 +46,7 @@ def ring(codec: str, parameters: list[torch.Tensor]) -> Iterator[Callable[[list[
     """What makes the mean of the ranks' gradients of these parameters, which are vectors: links between threads."""
     here, token, plan = ipaddress.IPv4Address("127.0.0.1"), _native.token(), _native.Plan(codec)
     layout = _native.Layout([(f"{i}", one.numel(), one.shape[0] if one.dim() > 1 else 1) for i, one in enumerate(parameters)])
-    ends = [_native.Listening(token, PATIENCE_S, False, here, False) for _ in range(RANKS)]
+    ends = [_native.Listening(token, PATIENCE_S, None, here, False) for _ in range(RANKS)]
     port = ends[0].port
     with concurrent.futures.ThreadPoolExecutor(RANKS) as threads:
         channels = list(threads.map(lambda rank: ends[rank].join(rank, RANKS, here, port), range(RANKS)))

@@ -191,7 +191,7 @@ def exchanges(host: int, links: list[dict], token: str, values: int, warm: int, 
     root = ipaddress.ip_address(ADDRESSES[0])
     seconds = []
     for number, link in enumerate(links):
-        listening = _native.Listening(token, 600.0, False, root, False, **link)
+        listening = _native.Listening(token, 600.0, None, root, False, **link)
         port = listening.port
         # The ranks' ports are not known to each other, so the path carries rank 0's.
         with socket.socket() as sock:

@@ -360,7 +360,7 @@ def other_worlds(rank):
     """Rank 1 says that there are three."""
     token = gathered(_native.token())[0]
     root = ipaddress.ip_address("127.0.0.1")
-    listening = _native.Listening(token, 100.0, False, root, False)
+    listening = _native.Listening(token, 100.0, None, root, False)
     port = gathered(listening.port)[0]
     said = None
     if rank == 0:
