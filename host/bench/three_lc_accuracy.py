@@ -108,9 +108,8 @@ def accuracy(design: str, steps: int, rate: float, seed: int) -> float:
     random = torch.Generator().manual_seed(seed)
     model = task.model()
     weights = list(model.parameters())
-    kept = [weight.detach().clone() for weight in weights]
-    moments = [torch.zeros_like(weight) for weight in kept]
-    unsent = [[torch.zeros_like(weight) for weight in kept] for _ in range(WORKERS)]
+    moments = [torch.zeros_like(weight) for weight in weights]
+    unsent = [[torch.zeros_like(weight) for weight in weights] for _ in range(WORKERS)]
     workers, server = [Sender(code, feedback, random) for _ in range(WORKERS)], Sender(code, feedback, random)
     batches, (images, labels) = [task.batches(seed, worker) for worker in range(WORKERS)], task.test()
     for step in range(1, steps + 1):
@@ -120,7 +119,7 @@ def accuracy(design: str, steps: int, rate: float, seed: int) -> float:
         if step % every:
             continue
         pushed = [worker.sent(own) for worker, own in zip(workers, unsent)]
-        unsent = [[torch.zeros_like(weight) for weight in kept] for _ in range(WORKERS)]
+        unsent = [[torch.zeros_like(weight) for weight in weights] for _ in range(WORKERS)]
         now = rate * (0.01 + 0.99 * (1 + math.cos(math.pi * step / steps)) / 2)
         changes = []
         for moment, *gradients in zip(moments, *pushed):
