@@ -9,6 +9,7 @@
 mod memory;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -156,7 +157,7 @@ impl Listening {
         py: Python<'_>,
         token: &str,
         timeout_s: f64,
-        tagged: Option<usize>,
+        tagged: Option<NonZeroUsize>,
         root: IpAddr,
         served: bool,
         tls: bool,
@@ -164,6 +165,7 @@ impl Listening {
         relay: bool,
         port: u16,
     ) -> PyResult<Self> {
+        let tagged = tagged.map(NonZeroUsize::get);
         let options = Options { tagged, served, tls, streams, relay, ..options(token, timeout_s)? };
         let any = match root {
             IpAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
