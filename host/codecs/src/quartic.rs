@@ -7,7 +7,7 @@ use core::ops::Range;
 use crate::ops::Blocks;
 
 /// Values that are coded together: five planes.
-pub(crate) const GROUP: usize = 320;
+const GROUP: usize = 320;
 /// Values of a plane, bytes of a group.
 pub(crate) const PLANE: usize = 64;
 /// The value of a plane's digit in a byte.

@@ -5,7 +5,7 @@ use core::mem::replace;
 use crate::codec::{Codec, Malformed};
 use crate::named::{Args, Named};
 use crate::ops::{Blocks, concat, extract, lost, peak};
-use crate::quartic::{self, CODES as RUN, PLANE, ZEROS, bytes};
+use crate::quartic::{self, CODES, PLANE, ZEROS, bytes};
 
 /// Of each value -1, 0 or 1 times a scale, which is `multiplier` times a block's largest magnitude;
 /// five values to a byte; runs of bytes of zeros are one byte.
@@ -18,7 +18,9 @@ pub struct ThreeLc {
     blocks: Blocks,
 }
 
-/// Bytes of zeros in the longest run; the first byte for a run, of two, is `RUN`.
+/// The first byte for a run of zeros: two bytes of them.
+const RUN: u8 = CODES;
+/// Bytes of zeros in the longest run.
 const LONGEST: u8 = 14;
 /// Groups in the ring that `merge` expands codes into: a plane's worth of codes for the longest
 /// runs fills 14, and 2 may be waiting.
