@@ -85,7 +85,9 @@ pub(super) fn sum(aggregator: &mut Machine, epoch: u32, mut meanwhile: impl FnMu
         meanwhile(aggregator);
         // Others on the wire get frames too.
         let frame = loop {
-            let frame = aggregator.receive(Port::Network, PATIENCE).unwrap().expect("an answer");
+            let Some(frame) = aggregator.receive(Port::Network, PATIENCE).unwrap() else {
+                panic!("no answer for {PATIENCE:?}: {:?}", aggregator.counters());
+            };
             if (0..WORKERS).any(|number| frame[..6] == worker_mac(number)) && frame[23] == 17 {
                 break frame;
             }
