@@ -425,3 +425,87 @@ fn without_buffers_nothing_is_sent_and_nothing_breaks() {
     assert_eq!(sample(&host.read_to_end(&mut peer), "tcp_total", "no-room"), 1);
     assert_eq!(host.wire.free, BUFFERS);
 }
+
+/// Numbers for what nobody sends (xorshift64*).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        self.next() as usize % bound
+    }
+}
+
+/// Segments of peers that say anything at any time, and segments that nobody sends, panic nothing
+/// and keep no buffer.
+#[test]
+fn hostile_segments_leave_the_services_alive() {
+    let mut random = Random(0x5eed);
+    let mut host = Host::new();
+    let mut peers: Vec<Peer> = (0..8)
+        .map(|number| Peer::new(number, 5000, if number % 2 == 0 { METRICS_PORT } else { CONSOLE_PORT }))
+        .collect();
+    for _ in 0..20_000 {
+        let at = random.below(peers.len());
+        let peer = &mut peers[at];
+        if random.below(20) == 0 {
+            *peer = Peer::new(peer.number, random.next() as u16, peer.ports[1]);
+        }
+        if random.below(10) == 0 {
+            peer.window = [0, 1, 100, 8000, u16::MAX][random.below(5)];
+        }
+        let before = *peer;
+        if random.below(8) == 0 {
+            peer.next = peer.next.wrapping_add(random.below(4000) as u32).wrapping_sub(2000);
+        }
+        if random.below(8) == 0 {
+            peer.expected = peer.expected.wrapping_add(random.below(4000) as u32).wrapping_sub(2000);
+        }
+        let flags = match random.below(10) {
+            0..2 => SYN,
+            2 => FIN | ACK,
+            3 => random.next() as u8,
+            _ => ACK,
+        };
+        let payload: &[u8] = match random.below(6) {
+            0 => b"GET /metrics HTTP/1.0\r\n\r\n",
+            1 => b"jobs\n",
+            2 => b"counters\nquit\n",
+            3 => &[0xa5; 600][..random.below(600)],
+            _ => b"",
+        };
+        let mut segment = peer.segment(flags, payload);
+        if random.below(6) == 0 {
+            for _ in 0..=random.below(4) {
+                let at = 14 + random.below(segment.len() - 14);
+                segment[at] = random.next() as u8;
+            }
+            // It was lost, so the peer sends the same again.
+            *peer = before;
+        }
+        if host.wire.free > 0 {
+            host.give(&segment);
+        }
+        for _ in 0..random.below(4) {
+            host.management.step(&mut host.wire, &host.aggregator, Millis(host.now));
+        }
+        if random.below(3) == 0 {
+            host.now += random.below(3000) as u64;
+        }
+        while let Some(frame) = host.wire.sent.pop_front() {
+            for peer in &mut peers {
+                peer.take(&frame);
+            }
+        }
+    }
+    host.pass(120_000);
+    host.wire.sent.clear();
+    host.metrics(101, 5000);
+    assert_eq!(host.wire.free, BUFFERS);
+}

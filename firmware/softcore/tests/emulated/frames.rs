@@ -70,7 +70,8 @@ impl Peer {
         let len = (20 + payload.len() as u16).to_be_bytes();
         let pseudo = [&worker_ip(self.number)[..], &IP.octets(), &[0, 6], &len].concat();
         let segment = tcp(checksum(&[&pseudo, &tcp([0; 2])]));
-        self.next += payload.len() as u32 + u32::from(flags & (SYN | FIN) != 0);
+        let numbers = payload.len() as u32 + u32::from(flags & (SYN | FIN) != 0);
+        self.next = self.next.wrapping_add(numbers);
         packet(self.number, 6, &segment)
     }
 

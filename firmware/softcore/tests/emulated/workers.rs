@@ -23,7 +23,9 @@ fn datagram(number: u8, payload: &[u8]) -> Vec<u8> {
         [ports.as_flattened(), &len, &sum, payload].concat()
     };
     let pseudo = [&worker_ip(number)[..], &IP.octets(), &[0, 17], &len].concat();
-    packet(number, 17, &udp(checksum(&[&pseudo, &udp([0; 2])])))
+    let sum = checksum(&[&pseudo, &udp([0; 2])]);
+    // Zero says that there is no checksum (RFC 768).
+    packet(number, 17, &udp(if sum == [0; 2] { [0xff; 2] } else { sum }))
 }
 
 fn input(number: u8) -> Vec<f32> {
