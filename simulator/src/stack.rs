@@ -81,6 +81,10 @@ pub struct Stack {
 pub struct Row {
     /// The model.
     pub model: String,
+    /// The number of ranks.
+    pub ranks: u32,
+    /// Bit/s of every link, each way.
+    pub bandwidth: u64,
     /// The codec of the stack.
     pub codec: String,
     /// The step.
@@ -199,6 +203,8 @@ impl Stack {
         let of_iteration = |time| if iteration_s > 0.0 { seconds(time) / iteration_s } else { 1.0 };
         Ok(Row {
             model: scenario.model.name.clone(),
+            ranks: scenario.workers,
+            bandwidth: scenario.links.bandwidth,
             codec: self.coding.to_string(),
             step,
             iteration_s,

@@ -694,6 +694,18 @@ fn a_stack_has_each_step_of_each_codec() {
     assert!(rows.iter().all(|row| row["plan"].as_str().unwrap().contains("strategy = \"ring\"")));
     let (_, text) = gradwire(&stack(&["vgg19", "--forward", "60ms", "--backward", "0.1s"])).unwrap();
     assert_eq!(text.lines().count(), 1 + 1 + 3 * 4);
+    // Figures 7, 8 and 12 of HiPress: the more ranks and the slower the wire, the less efficient.
+    let sweep = "simulate stack --model vgg16 --ranks 4,16 --bandwidth 1G,10G --codec q8@5,5 --json";
+    let report = json(&sweep.split(' ').collect::<Vec<_>>());
+    let exact: Vec<_> =
+        report["rows"].as_array().unwrap().iter().filter(|row| row["step"] == "none").collect();
+    let clusters: Vec<_> =
+        exact.iter().map(|row| (row["ranks"].as_u64(), row["bandwidth"].as_u64())).collect();
+    let cluster = |ranks, gigabits: u64| (Some(ranks), Some(gigabits * 1_000_000_000));
+    assert_eq!(clusters, [cluster(4, 1), cluster(4, 10), cluster(16, 1), cluster(16, 10)]);
+    let efficiency: Vec<f64> = exact.iter().map(|row| row["efficiency"].as_f64().unwrap()).collect();
+    assert!(efficiency[0] < efficiency[1] && efficiency[2] < efficiency[3], "{efficiency:?}");
+    assert!(efficiency[2] < efficiency[0] && efficiency[3] < efficiency[1], "{efficiency:?}");
     for (more, says) in [
         (&["vgg19"][..], "--forward"),
         (&["vgg16", "--codec", "terngrad:2"], "CODEC@ENCODE,DECODE"),

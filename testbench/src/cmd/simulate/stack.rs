@@ -28,7 +28,7 @@ communication  part of the iteration in which a worker's busiest link is busy; i
 uncoordinated  iteration s if all ranks begin with the same partition of a tensor, and so send to one of them
 coded          tensors that the codec codes
 
-JSON: {\"ranks\", \"bandwidth\", \"per_message_s\", \"small\", \"threshold\", \"rows\": [{\"model\", \"codec\", \"step\", \"iteration_s\",
+JSON: {\"per_message_s\", \"small\", \"threshold\", \"rows\": [{\"model\", \"ranks\", \"bandwidth\", \"codec\", \"step\", \"iteration_s\",
 \"uncoordinated_s\", \"efficiency\", \"communication\", \"sent_bytes\", \"compressed\", \"exchanges\", \"plan\"}]}; compressed are the
 tensors coded, exchanges the tensors and batches of small ones, sent_bytes the most that a worker sends, and plan is
 what `gradwire allreduce --model MODEL --plan FILE` runs.
@@ -36,6 +36,7 @@ what `gradwire allreduce --model MODEL --plan FILE` runs.
 Examples:
   gradwire simulate stack
   gradwire simulate stack --model vgg19 --forward 60ms --backward 120ms --bandwidth 25G
+  gradwire simulate stack --model vgg16 --ranks 2,4,8,16,32,64 --bandwidth 10G,100G
   gradwire simulate stack --model resnet101 --ranks 4 --bandwidth 1G --codec dgc:1@1.5,13.4 --strategy ring --json")]
 pub struct Args {
     /// Models, as `gradwire simulate --model` takes them.
@@ -49,11 +50,11 @@ pub struct Args {
     #[arg(long, default_value = "servers", value_parser = strategy)]
     pub strategy: Strategy,
     /// The number of ranks that train.
-    #[arg(long, default_value_t = 16, help_heading = "Cluster")]
-    pub ranks: u32,
+    #[arg(long, value_delimiter = ',', default_value = "16", value_name = "N,..", help_heading = "Cluster")]
+    pub ranks: Vec<u32>,
     /// Bit/s of every link, each way.
-    #[arg(long, default_value = "10G", value_parser = rate, help_heading = "Cluster")]
-    pub bandwidth: u64,
+    #[arg(long, value_delimiter = ',', default_value = "10G", value_parser = rate, value_name = "RATE,..", help_heading = "Cluster")]
+    pub bandwidth: Vec<u64>,
     /// Latency of a host's link.
     #[arg(long, default_value = "0s", value_parser = time, help_heading = "Cluster")]
     pub latency: f64,
@@ -105,8 +106,6 @@ fn coding(text: &str) -> Result<(Coding, [f64; 2]), Error> {
 /// The output of `--json`.
 #[derive(Debug, Serialize)]
 struct StackReport {
-    ranks: u32,
-    bandwidth: u64,
     per_message_s: f64,
     small: usize,
     threshold: f64,
@@ -131,19 +130,23 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
             );
             return Err(Error::Usage(what));
         }
-        let mut scenario = Scenario {
-            workers: args.ranks,
-            per_message: picos(args.per_message),
-            ..Scenario::new(model, Mechanism::Graph(args.strategy))
-        };
-        (scenario.links.bandwidth, scenario.links.latency) = (args.bandwidth, picos(args.latency));
-        scenario.wire.packets = Some(Packets::of_mtu(args.mtu));
-        for (at, &(coding, rates)) in codecs.iter().enumerate() {
-            let (scenario, strategy) = (scenario.clone(), args.strategy);
-            let stack =
-                Stack { scenario, strategy, coding, rates, small: args.small, threshold: args.threshold };
-            // Without a codec, all stacks of a model are the same.
-            steps.extend(Step::ALL[usize::from(at > 0)..].iter().map(|&step| (stack.clone(), step)));
+        for (&workers, &bandwidth) in
+            args.ranks.iter().flat_map(|ranks| args.bandwidth.iter().map(move |bandwidth| (ranks, bandwidth)))
+        {
+            let mut scenario = Scenario {
+                workers,
+                per_message: picos(args.per_message),
+                ..Scenario::new(model.clone(), Mechanism::Graph(args.strategy))
+            };
+            (scenario.links.bandwidth, scenario.links.latency) = (bandwidth, picos(args.latency));
+            scenario.wire.packets = Some(Packets::of_mtu(args.mtu));
+            for (at, &(coding, rates)) in codecs.iter().enumerate() {
+                let (scenario, strategy) = (scenario.clone(), args.strategy);
+                let stack =
+                    Stack { scenario, strategy, coding, rates, small: args.small, threshold: args.threshold };
+                // Without a codec, all stacks of a model and cluster are the same.
+                steps.extend(Step::ALL[usize::from(at > 0)..].iter().map(|&step| (stack.clone(), step)));
+            }
         }
     }
     let progress = ProgressBar::new("steps", steps.len() as u64);
@@ -151,8 +154,6 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
         steps.into_par_iter().map(|(stack, step)| stack.row(step)).inspect(|_| progress.step()).collect();
     drop(progress);
     let report = StackReport {
-        ranks: args.ranks,
-        bandwidth: args.bandwidth,
         per_message_s: args.per_message,
         small: args.small,
         threshold: args.threshold,
@@ -165,6 +166,8 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
 fn table(out: &mut impl Write, rows: &[Row]) -> Result<(), Error> {
     let mut table = Table::new(&[
         "model",
+        "ranks",
+        "Gbit/s",
         "codec",
         "step",
         "iteration s",
@@ -178,6 +181,8 @@ fn table(out: &mut impl Write, rows: &[Row]) -> Result<(), Error> {
     for row in rows {
         table.row([
             row.model.clone(),
+            row.ranks.to_string(),
+            format!("{}", row.bandwidth as f64 / 1e9),
             if row.step == Step::None { "f32".into() } else { row.codec.clone() },
             row.step.to_string(),
             format!("{:.4}", row.iteration_s),
