@@ -9,7 +9,8 @@
 //! 2. *Idempotence*: a decoded value encodes as the value did.
 //! 3. *Sign symmetry*: `-f` encodes as `f` with the other sign; zeros lose their sign.
 //! 4. *Monotonicity*: `|f| <= |g|` implies `|f'| <= |g'|`.
-//! 5. *Mixing*: any byte-wise mix of `f` and `f'` keeps the bound.
+//! 5. *Mixing*: any byte-wise mix of `f` and `f'` keeps the bound. The bits of `f'` are a subset
+//!    of those of `f` (codec 2: no bin crosses a power of two).
 //! 6. *Totality*: any bytes decode, or are refused with an error.
 //!
 //! The functions here are the definition: plain, branchy, and the reference for every faster
