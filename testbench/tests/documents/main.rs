@@ -396,17 +396,19 @@ fn training_has_what_auto_assumes() {
     assert_eq!(table("docs/training.md", &["plan", "assumed extra iterations"]).rows, rows);
 }
 
+/// The rows of `gradwire simulate stack` for a model.
+fn stack(model: &str) -> Vec<Value> {
+    let cli = Cli::try_parse_from(format!("gradwire simulate stack --json --model {model}").split(' '));
+    let mut out = Vec::new();
+    assert_eq!(run(&cli.unwrap(), &mut out).unwrap(), Outcome::Held);
+    let report: Value = serde_json::from_slice(&out).unwrap();
+    report["rows"].as_array().unwrap().clone()
+}
+
 #[test]
 fn simulator_has_the_stack() {
     let documented = table(SIMULATOR, &["codec", "step", "VGG-16, s"]);
-    let rows = |more: &str| {
-        let cli = Cli::try_parse_from(format!("gradwire simulate stack --json --model {more}").split(' '));
-        let mut out = Vec::new();
-        assert_eq!(run(&cli.unwrap(), &mut out).unwrap(), Outcome::Held);
-        let report: Value = serde_json::from_slice(&out).unwrap();
-        report["rows"].as_array().unwrap().clone()
-    };
-    let (vgg, resnet) = (rows("vgg16"), rows("resnet101 --bandwidth 1G"));
+    let (vgg, resnet) = (stack("vgg16"), stack("resnet101 --bandwidth 1G"));
     assert_eq!([vgg.len(), resnet.len()], [documented.rows.len(); 2]);
     for (cells, (vgg, resnet)) in documented.rows.iter().zip(vgg.iter().zip(&resnet)) {
         for (row, cells) in [(vgg, &cells[2..6]), (resnet, &cells[6..])] {
@@ -422,6 +424,35 @@ fn simulator_has_the_stack() {
         }
         assert_eq!(cells[1].trim_start_matches("+ "), vgg["step"]);
         assert!(vgg["step"] == "none" || cells[0].trim_matches('`') == vgg["codec"], "{cells:?}");
+    }
+}
+
+/// How many times as fast as `f32` the whole stack is, by ranks and wire.
+#[test]
+fn papers_has_the_sweep_of_the_stack() {
+    let documented = table("docs/papers.md", &["codec", "ranks", "10 Gbit/s"]);
+    let codecs: BTreeSet<&str> = documented.rows.iter().map(|cells| cells[0].trim_matches('`')).collect();
+    // The rates with which Table 7 comes out, whatever the codec.
+    let codecs = codecs.iter().map(|codec| format!(" --codec {codec}@59,15.3")).collect::<String>();
+    let rows =
+        stack(&format!("vgg16 --ranks 4,16,64 --bandwidth 10G,25G,56G,100G --per-message 5.85us{codecs}"));
+    let iteration = |step: &str, ranks: &str, gigabits: u64, codec: Option<&str>| {
+        let row = rows.iter().find(|row| {
+            row["step"] == step
+                && row["ranks"].to_string() == ranks
+                && row["bandwidth"] == gigabits * 1_000_000_000
+                && codec.is_none_or(|codec| row["codec"] == codec)
+        });
+        row.unwrap()["iteration_s"].as_f64().unwrap()
+    };
+    assert_eq!(documented.rows.len(), 8);
+    for cells in &documented.rows {
+        for (cell, gigabits) in cells[2..].iter().zip([10, 25, 56, 100]) {
+            let codec = Some(cells[0].trim_matches('`'));
+            let gain = iteration("none", &cells[1], gigabits, None)
+                / iteration("selection", &cells[1], gigabits, codec);
+            assert_cell(cell, gain, 1, &format!("{cells:?}"));
+        }
     }
 }
 
