@@ -436,10 +436,10 @@ fn papers_has_the_sweep_of_the_stack() {
     let codecs = codecs.iter().map(|codec| format!(" --codec {codec}@59,15.3")).collect::<String>();
     let rows =
         stack(&format!("vgg16 --ranks 4,16,64 --bandwidth 10G,25G,56G,100G --per-message 5.85us{codecs}"));
-    let iteration = |step: &str, ranks: &str, gigabits: u64, codec: Option<&str>| {
+    let iteration = |step: &str, ranks: u64, gigabits: u64, codec: Option<&str>| {
         let row = rows.iter().find(|row| {
             row["step"] == step
-                && row["ranks"].to_string() == ranks
+                && row["ranks"] == ranks
                 && row["bandwidth"] == gigabits * 1_000_000_000
                 && codec.is_none_or(|codec| row["codec"] == codec)
         });
@@ -447,10 +447,10 @@ fn papers_has_the_sweep_of_the_stack() {
     };
     assert_eq!(documented.rows.len(), 8);
     for cells in &documented.rows {
+        let (codec, ranks) = (Some(cells[0].trim_matches('`')), cells[1].parse().unwrap());
         for (cell, gigabits) in cells[2..].iter().zip([10, 25, 56, 100]) {
-            let codec = Some(cells[0].trim_matches('`'));
-            let gain = iteration("none", &cells[1], gigabits, None)
-                / iteration("selection", &cells[1], gigabits, codec);
+            let gain =
+                iteration("none", ranks, gigabits, None) / iteration("selection", ranks, gigabits, codec);
             assert_cell(cell, gain, 1, &format!("{cells:?}"));
         }
     }
