@@ -13,8 +13,11 @@ use softcore::tcp::{CONSOLE_PORT, METRICS_PORT, Management, Memory, NO_PLACES};
 #[path = "emulated/frames.rs"]
 #[allow(dead_code, reason = "not each of them is needed in each test that has this file")]
 mod frames;
+#[path = "emulated/random.rs"]
+mod random;
 
 use frames::{ACK, FIN, Peer, RST, SYN};
+use random::Random;
 
 struct Frame(Vec<u8>, usize);
 
@@ -424,22 +427,6 @@ fn without_buffers_nothing_is_sent_and_nothing_breaks() {
     host.send(&mut peer, ACK, b"GET /metrics HTTP/1.0\r\n\r\n");
     assert_eq!(sample(&host.read_to_end(&mut peer), "tcp_total", "no-room"), 1);
     assert_eq!(host.wire.free, BUFFERS);
-}
-
-/// Numbers for what nobody sends (xorshift64*).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        self.next() as usize % bound
-    }
 }
 
 /// Segments of peers that say anything at any time, and segments that nobody sends, panic nothing

@@ -9,6 +9,7 @@ use gradwire_testbench::replay::{Engines, Setup};
 use gradwire_testbench::softcore::machine::{Machine, Options, PATIENCE};
 use object::{Object, ObjectSection, ObjectSymbol};
 
+use super::random::Random;
 use super::{firmware, recording};
 
 /// Frames to each port; SOFTCORE_HOSTILE_FRAMES asks for more.
@@ -16,22 +17,6 @@ const FRAMES: u64 = 8_000;
 /// Frames sent before those that come out are taken: fewer than the core has buffers.
 const BATCH: usize = 8;
 const RAM: u32 = 0x8000_0000;
-
-/// xorshift64*: repeatable, and random enough to hit every branch of a parser.
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    pub(super) fn next(&mut self) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize
-    }
-
-    pub(super) fn below(&mut self, limit: usize) -> usize {
-        self.next() % limit
-    }
-}
 
 /// A frame that is random, or a real one that was cut, lengthened or changed in some bytes.
 fn hostile(random: &mut Random, real: &[Vec<u8>]) -> Vec<u8> {

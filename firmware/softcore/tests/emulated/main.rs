@@ -12,6 +12,7 @@ mod interactive;
 mod logs;
 #[cfg(feature = "management")]
 mod management;
+mod random;
 mod selftest;
 mod workers;
 

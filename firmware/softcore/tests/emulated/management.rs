@@ -13,8 +13,9 @@ use softcore::aggregation::IP;
 use softcore::tcp::{CONSOLE_PORT, METRICS_PORT};
 
 use super::frames::{ACK, Peer, SYN};
-use super::hostile::{Memory, Random};
+use super::hostile::Memory;
 use super::image;
+use super::random::Random;
 use super::workers::{CHUNKS, sum};
 
 const PROMPT: &str = "gradwire> ";
@@ -147,14 +148,14 @@ fn clients_get_metrics_and_a_console_and_workers_exact_sums() {
     assert!(get(aggregator.metrics, "POST /metrics HTTP/1.0\r\n\r\n").starts_with("HTTP/1.0 405 "));
 }
 
-/// The next that the aggregator says to a peer on the wire.
-fn answer(aggregator: &mut Machine, peer: &mut Peer) -> u8 {
-    loop {
-        let frame = aggregator.receive(Port::Network, PATIENCE).unwrap().expect("an answer");
+/// The flags of the next segment to a peer on the wire; none if nothing comes within `patience`.
+fn answer(aggregator: &mut Machine, peer: &mut Peer, patience: Duration) -> Option<u8> {
+    while let Some(frame) = aggregator.receive(Port::Network, patience).unwrap() {
         if let Some((flags, _)) = peer.take(&frame) {
-            return flags;
+            return Some(flags);
         }
     }
+    None
 }
 
 /// Waits until the aggregator has taken all segments that were sent. Until then a forged SYN may
@@ -166,11 +167,9 @@ fn take_all(aggregator: &mut Machine) {
     while Instant::now() < until {
         // The queue may be full: then a SYN is lost, and sent again as hosts do.
         aggregator.send(Port::Network, &syn).unwrap();
-        while let Some(frame) = aggregator.receive(Port::Network, Duration::from_secs(5)).unwrap() {
-            if let Some((flags, _)) = last.take(&frame) {
-                assert_eq!(flags, SYN | ACK);
-                return;
-            }
+        if let Some(flags) = answer(aggregator, &mut last, Duration::from_secs(5)) {
+            assert_eq!(flags, SYN | ACK);
+            return;
         }
     }
     panic!("no answer behind all segments");
@@ -186,7 +185,7 @@ fn hostile_clients_cost_themselves_their_places() {
     for (number, request) in [(20, ""), (21, "GET /metrics HTTP/1.0\r\n\r\n")] {
         let mut peer = Peer { window: 0, ..Peer::new(number, 5000, METRICS_PORT) };
         aggregator.machine.send(Port::Network, &peer.segment(SYN, b"")).unwrap();
-        assert_eq!(answer(&mut aggregator.machine, &mut peer), SYN | ACK);
+        assert_eq!(answer(&mut aggregator.machine, &mut peer, PATIENCE), Some(SYN | ACK));
         aggregator.machine.send(Port::Network, &peer.segment(ACK, request.as_bytes())).unwrap();
     }
     let mut random = Random(0x5eed);
