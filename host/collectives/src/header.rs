@@ -273,7 +273,10 @@ impl Control {
                     _ => return None,
                 };
                 let text = String::from_utf8_lossy(body.get(13..)?);
-                let cause = text.chars().filter(|c| !c.is_control()).collect();
+                let cause: String = text.chars().filter(|c| !c.is_control()).collect();
+                if !cause.contains(char::is_alphabetic) {
+                    return None;
+                }
                 Self::Failed(Failure { reporter, cause, weight })
             }
             4 => Self::Compare { number: long(0)?, checksum: long(8)? },
@@ -369,6 +372,8 @@ mod tests {
         assert_eq!(Control::body_len(&[1, 0, 0, 0, 1, 16, 0, 0]), None);
         assert_eq!(Control::parse(13, &[]), None);
         assert_eq!(Control::parse(14, &[0; 8]), None);
+        let wordless = Failure { cause: "12".into(), ..failure(Weight::Certain) };
+        assert_eq!(Control::parse(3, &Control::Failed(wordless).to_bytes()[CONTROL_HEAD..]), None);
         let long = Failure { cause: "é".repeat(9999), ..failure(Weight::Certain) };
         assert!(Control::Failed(long).to_bytes().len() <= CONTROL_HEAD + MAX_CONTROL);
     }
