@@ -10,7 +10,7 @@
 //! - *Wire.* A frame that egress has changed is padded to the Ethernet minimum of 60 bytes, as the
 //!   MAC does. A frame left untouched goes on as it was captured.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use gradwire::engine::{CapabilityTable, Egress, Ingress, Millis};
@@ -140,7 +140,7 @@ pub struct Engines {
     rules: Rules,
     kernel: Kernel,
     mtu: u16,
-    hosts: HashMap<[u8; 6], Box<Egress<SETS>>>,
+    hosts: BTreeMap<[u8; 6], Box<Egress<SETS>>>,
     capabilities: Box<CapabilityTable<[Slot; CAPABILITY_SLOTS]>>,
     ingress: Ingress,
     /// Of all hosts: datagrams have no state.
@@ -172,7 +172,7 @@ impl Engines {
             rules,
             kernel: setup.kernel,
             mtu,
-            hosts: HashMap::new(),
+            hosts: BTreeMap::new(),
             // The seed only has to be hard to guess for a sender; a replay is better repeatable.
             capabilities: Box::new(CapabilityTable::new(0)),
             ingress,

@@ -4,7 +4,7 @@
 //! The model has no phases. It knows what the table cannot: which SYN the other side accepted, so
 //! at which bytes the values of the stream start.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use arbitrary::{Arbitrary, Unstructured};
 use gradwire::flow::trust::TrustState;
@@ -134,7 +134,7 @@ pub fn run(data: &[u8]) {
     let mut u = Unstructured::new(data);
     let mut bench = Bench {
         table: Box::new(Table::new(u64::arbitrary(&mut u).unwrap_or(0))),
-        streams: HashMap::new(),
+        streams: BTreeMap::new(),
         now: Millis(1 << 40),
     };
     for _ in 0..MAX_EVENTS {
@@ -153,7 +153,7 @@ fn key(flow: u8) -> FlowKey {
 
 struct Bench {
     table: Box<Table>,
-    streams: HashMap<u8, Stream>,
+    streams: BTreeMap<u8, Stream>,
     now: Millis,
 }
 
