@@ -184,14 +184,7 @@ impl Listening {
         let table = if rank == 0 {
             let table = self.table(acceptor, accepted, root, &mut connections);
             if let Err((missing, error)) = table {
-                // The others wait for the table, and would blame this rank. Some may not have been
-                // listened to yet.
-                connections.extend(accepted.try_iter().flatten());
-                for connection in
-                    connections.iter_mut().filter(|connection| connection.purpose == Purpose::Control)
-                {
-                    _ = write_by(&mut connection.stream, &gave_up(missing), Instant::now() + VERDICT);
-                }
+                give_up(acceptor, accepted, missing, connections);
                 return Err(error);
             }
             table.unwrap_or_default()
@@ -362,6 +355,39 @@ fn read_entry(
 
 /// Rank 0 carries what others send each other.
 const RELAYS: u8 = 16;
+
+/// Tells the other ranks whom this one, rank 0, missed: they wait for its table, and would blame
+/// it. If time is left, those that are still on their way here are told, too.
+fn give_up(
+    acceptor: &Acceptor<'_>,
+    accepted: &Receiver<Result<Authenticated, LinkError>>,
+    missing: Rank,
+    connections: Vec<Authenticated>,
+) {
+    let until = Instant::now() + VERDICT;
+    let (come_by, word) = (until.min(acceptor.deadline()), gave_up(missing));
+    let mut left: BTreeSet<Rank> = (1..acceptor.ranks).filter(|&rank| rank != missing).collect();
+    let mut told = Vec::new();
+    let mut tell = |mut connection: Authenticated| {
+        if connection.purpose == Purpose::Control && connection.peer != missing {
+            _ = write_by(&mut connection.stream, &word, until);
+            left.remove(&connection.peer);
+            told.push(connection.stream);
+        }
+        left.is_empty()
+    };
+    let mut all = connections.into_iter().map(&mut tell).fold(false, |_, all| all);
+    while !all {
+        match accepted.recv_timeout(come_by.saturating_duration_since(Instant::now())) {
+            Ok(Ok(connection)) => all = tell(connection),
+            Ok(Err(_)) => {}
+            Err(_) => break,
+        }
+    }
+    // Each closes when it has read that. If this rank closed first, bytes that it has not read
+    // would reset the connection, and the word could be lost.
+    told.iter_mut().for_each(|stream| while read_by(stream, &mut [0], until).is_ok() {});
+}
 
 /// In place of a table: rank 0 waited in vain for this rank.
 const GAVE_UP: u8 = 0xff;
