@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Measures HiPress' stack (none, codec, + pipelining, + bulk, + selection) with `gradwire allreduce` between four namespaces, and prints it.
+"""Measures HiPress' stack with `gradwire allreduce` between four namespaces, and prints it.
 
     cargo build --release -p gradwire-testbench
     sudo python3 host/bench/stack.py target/release/gradwire [MODEL FORWARD BACKWARD]
 
 It needs root, iproute2 and tc. MODEL is one of `gradwire simulate --model`, or a CSV file of name,values: without it, the GPT that
 time_to_accuracy.py trains. FORWARD and BACKWARD are the times of its passes. The plans are those of `gradwire simulate stack` for the same
-network, so the simulated stack is beside the measured one. Nothing computes here: a time is that of an exchange by itself.
+network, so the simulated stack is beside the measured one; "bulk, coded" codes small tensors in a batch, where bulk sends f32.
+Nothing computes here: a time is that of an exchange by itself.
 """
 
 import json
@@ -31,7 +32,14 @@ def simulated(program, model, forward, backward, rate):
     """The steps of all codecs, each with its plan."""
     network = ["--ranks", str(RANKS), "--bandwidth", f"{rate}M"]
     command = [program, "simulate", "stack", "--model", model, "--forward", forward, "--backward", backward, *network, "--json"]
-    return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["rows"]
+
+    def rows(*more):
+        return json.loads(subprocess.run([*command, *more], check=True, capture_output=True).stdout)["rows"]
+
+    for row, batch in zip(rows(), rows("--batch"), strict=True):
+        yield row
+        if row["step"] == "bulk":
+            yield {**batch, "step": "bulk, coded"}
 
 
 def main(program, model, forward, backward):

@@ -5,12 +5,12 @@
 //! | none | all as `f32` | as many as workers | each by itself |
 //! | codec | all by the codec | 1 | each by itself |
 //! | + pipelining | all by the codec | as many as workers | each by itself |
-//! | + bulk | all others by the codec | as many as workers | together, as `f32` |
-//! | + selection | as the [planner](crate::planner) decides | likewise | together, as `f32` |
+//! | + bulk | all others by the codec | as many as workers | together, as `f32` or by the codec |
+//! | + selection | as the [planner](crate::planner) decides | likewise | likewise |
 //!
 //! Source: Bai et al., 'Gradient Compression Supercharged High-Performance Data Parallel DNN
-//! Training' (HiPress, SOSP 2021). Bulk is our reading: the paper also encodes small tensors
-//! together, and the collectives send them as `f32`.
+//! Training' (HiPress, SOSP 2021). The paper codes small tensors in a batch; plans by default send
+//! them as `f32`.
 
 use std::fmt;
 
@@ -72,6 +72,8 @@ pub struct Stack {
     pub rates: [f64; 2],
     /// Tensors with fewer values are small.
     pub small: usize,
+    /// Are small tensors coded, in one batch?
+    pub batch: bool,
     /// The smallest part of a tensor's time that compression has to save.
     pub threshold: f64,
 }
@@ -117,7 +119,8 @@ impl Stack {
     pub fn plan(&self, step: Step) -> Result<GraphPlan, SimError> {
         let choice = |coding, partitions| Choice { coding, strategy: self.strategy, partitions };
         let alone = GraphPlan { small: 0, bulk: 0, ..GraphPlan::of(self.coding, self.strategy) };
-        let bulk = GraphPlan { small: self.small, ..GraphPlan::of(self.coding, self.strategy) };
+        let small_coding = self.batch.then_some(self.coding);
+        let bulk = GraphPlan { small: self.small, small_coding, ..GraphPlan::of(self.coding, self.strategy) };
         Ok(match step {
             Step::None => GraphPlan { others: choice(Coding::exact(), None), ..alone },
             Step::Codec => GraphPlan { others: choice(self.coding, Some(1)), ..alone },

@@ -19,7 +19,7 @@ fn stack(strategy: Strategy, bandwidth: u64) -> Stack {
     scenario.links.bandwidth = bandwidth;
     scenario.wire.packets = Some(Packets::of_mtu(1500));
     let rates = [3.5e9, 10.9e9];
-    Stack { scenario, strategy, coding: terngrad(), rates, small: 1024, threshold: 0.1 }
+    Stack { scenario, strategy, coding: terngrad(), rates, small: 1024, batch: false, threshold: 0.1 }
 }
 
 const STRATEGIES: [Strategy; 2] = [Strategy::Ring, Strategy::Servers(None)];
@@ -49,6 +49,9 @@ fn the_figures_of_each_step_go_together() {
             assert_eq!((none.exchanges, codec.exchanges, pipelining.exchanges), (tensors, tensors, tensors));
             assert_eq!((bulk.compressed, bulk.exchanges, selection.exchanges), (large, large + 1, large + 1));
             assert!(selection.compressed <= large);
+            let batch = Stack { batch: true, ..stack.clone() }.row(Step::Bulk).unwrap();
+            assert_eq!((batch.compressed, batch.exchanges), (tensors, large + 1));
+            assert!(batch.sent_bytes < bulk.sent_bytes && batch.sent_bytes < pipelining.sent_bytes);
             // A tensor of one partition has no order.
             assert_eq!(codec.iteration_s, codec.uncoordinated_s);
             // 2 bits of 32, and headers.

@@ -692,6 +692,11 @@ fn a_stack_has_each_step_of_each_codec() {
         first[1..].iter().map(|row| row.1).collect::<Vec<_>>()
     );
     assert!(rows.iter().all(|row| row["plan"].as_str().unwrap().contains("strategy = \"ring\"")));
+    let batch = json(&stack(&[&["resnet101"], &codecs[..], &["--batch", "--json"]].concat()));
+    let plan =
+        |report: &serde_json::Value, at: usize| report["rows"][at]["plan"].as_str().unwrap().to_owned();
+    assert!(plan(&batch, 3).contains("small_codec = \"terngrad:2\""), "{}", plan(&batch, 3));
+    assert!(!plan(&batch, 2).contains("small_codec") && !plan(&report, 3).contains("small_codec"));
     let (_, text) = gradwire(&stack(&["vgg19", "--forward", "60ms", "--backward", "0.1s"])).unwrap();
     assert_eq!(text.lines().count(), 1 + 1 + 3 * 4);
     // Figures 7, 8 and 12 of HiPress: the more ranks and the slower the wire, the less efficient.

@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 
+use crate::batch::Batch;
 use crate::coding::Coding;
 use crate::graph::{Graph, Rank};
+use crate::part::Codecs;
 use crate::strategies::{Strategy, StrategyError};
 
 /// One tensor, or all small ones together, and what to do about it.
@@ -22,6 +24,8 @@ pub struct Job {
     /// The number that its first part has for the strategy, below the ranks; the name of the tensor
     /// decides it.
     pub first: usize,
+    /// Several tensors that are coded in one batch, unless they are sent as they are.
+    pub batch: Option<Batch>,
 }
 
 /// Whose a tensor's first part is, of `ranks`. The name decides it: tensors of one part would all
@@ -35,6 +39,12 @@ pub(crate) fn first_owner(name: &str, ranks: usize) -> usize {
 }
 
 impl Job {
+    /// The codecs that its graph runs with.
+    #[must_use]
+    pub fn codecs(&self) -> Codecs<'_> {
+        self.batch.as_ref().map_or_else(|| self.coding.codecs(), |batch| Codecs::both(batch))
+    }
+
     /// The graph of rank `me` for a part.
     ///
     /// # Errors
@@ -50,7 +60,7 @@ impl Job {
 
     /// The most bytes of a message about so many values.
     pub(crate) fn longest(&self, values: usize) -> usize {
-        let codecs = self.coding.codecs();
+        let codecs = self.codecs();
         codecs.partial.bound(values).max(codecs.result.bound(values)).max(4 * values)
     }
 

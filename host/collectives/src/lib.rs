@@ -35,6 +35,7 @@
 mod aggregator;
 mod aggregator_client;
 mod agreement;
+mod batch;
 mod bundle;
 mod coding;
 pub mod coordinator;
@@ -71,6 +72,7 @@ mod tls;
 mod token;
 
 pub use aggregator::Aggregator;
+pub use batch::Batch;
 pub use bundle::MAX_STREAMS;
 pub use coding::{Coding, CodingError, Wire};
 pub use failure::{Failure, LinkError};

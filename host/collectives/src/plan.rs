@@ -9,6 +9,7 @@ use std::time::Duration;
 use gradwire::wire::chunk::PORT;
 use serde::{Deserialize, Serialize};
 
+use crate::batch::Batch;
 use crate::coding::{Coding, CodingError, Wire};
 use crate::coordinator::Limits;
 use crate::job::{Job, first_owner};
@@ -144,10 +145,12 @@ pub struct GraphPlan {
     pub others: Choice,
     /// Rows. The first that fits counts.
     pub rows: Vec<(RowFilter, Choice)>,
-    /// Tensors with fewer values, and without a row, are exchanged together, as `f32` and in one
-    /// part: they cost more in messages than in bytes. If the codec of `others` has a momentum,
-    /// they have it too.
+    /// Tensors with fewer values, and without a row, are exchanged together, in one part: they cost
+    /// more in messages than in bytes. If the codec of `others` has a momentum, they have it too.
     pub small: usize,
+    /// The host codec of these tensors, of each by itself, in one batch (HiPress, section 3.2);
+    /// `f32` if there is none.
+    pub small_coding: Option<Coding>,
     /// Messages of at most so many bytes leave at once, whatever [`order`](Self::order) says.
     pub bulk: usize,
     /// The order in which bigger messages leave.
@@ -255,6 +258,7 @@ impl GraphPlan {
             others: Choice { coding, strategy, partitions: None },
             rows: Vec::new(),
             small: Self::DEFAULT_SMALL,
+            small_coding: None,
             bulk: Self::DEFAULT_BULK,
             order: Order::Turns,
         }
@@ -290,11 +294,19 @@ impl GraphPlan {
         choices.filter_map(|choice| choice.coding.tagged_group(choice.strategy))
     }
 
-    /// The momentum that a tensor needs beside its message: if it is small, its codec is not the
-    /// one that has the momentum.
+    /// The momentum that a tensor needs beside its message: if it is small, its codec may not be
+    /// the one that has the momentum.
     pub(crate) fn momentum(&self, chosen: Option<&Choice>, values: usize) -> f32 {
         let small = chosen.is_none() && values < self.small;
-        if small { self.others.coding.codec().momentum() } else { 0.0 }
+        let has_none = self.small_coding.is_none_or(|coding| coding.codec().momentum() == 0.0);
+        if small && has_none { self.others.coding.codec().momentum() } else { 0.0 }
+    }
+
+    /// Is every tensor exchanged as `f32`?
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        let chosen = self.rows.iter().map(|(_, choice)| choice.coding).chain(self.small_coding);
+        chosen.chain([self.others.coding]).all(|coding| coding.is_exact())
     }
 
     /// The jobs of `ranks` for the tensors of `layout`.
@@ -343,6 +355,7 @@ impl GraphPlan {
                 partitions,
                 values: range.len(),
                 first: first_owner(name, ranks),
+                batch: None,
             };
             let values = range.len().div_ceil(partitions);
             let bytes = job.longest(values);
@@ -352,10 +365,14 @@ impl GraphPlan {
             jobs.push(job);
         }
         if !small.is_empty() {
-            let values = small.iter().map(|&at| layout.tensors()[at].1.len()).sum();
-            let (coding, strategy) = (Coding::exact(), Strategy::Servers(None));
+            let lens: Vec<usize> = small.iter().map(|&at| layout.tensors()[at].1.len()).collect();
+            let values = lens.iter().sum();
+            let batch = self.small_coding.map(|coding| Batch::new(coding, lens));
+            let (coding, strategy) =
+                (self.small_coding.unwrap_or_else(Coding::exact), Strategy::Servers(None));
+            coding.check(strategy)?;
             strategy.check(ranks)?;
-            jobs.push(Job { tensors: small, coding, strategy, partitions: 1, values, first: 0 });
+            jobs.push(Job { tensors: small, coding, strategy, partitions: 1, values, first: 0, batch });
         }
         Ok(jobs)
     }
@@ -401,6 +418,11 @@ pub enum PlanError {
         "plan: partitions = {got}: expected 1 to {MAX_PARTITIONS}, or no such line for as many as there are ranks"
     )]
     Partitions { got: usize },
+    /// A coding that has no meaning for several tensors at once.
+    #[error(
+        "plan: small_codec = '{got}': expected f32 or a host codec such as q8, since small tensors go on no tagged connection"
+    )]
+    SmallCodec { got: String },
     /// Groups between which ranks would need more tagged connections than one.
     #[error(
         "a wire: codec between groups of {group} among {ranks} ranks: expected groups of equal size, since each rank has one tagged \
@@ -517,6 +539,21 @@ mod tests {
     }
 
     #[test]
+    fn small_tensors_have_a_codec_of_their_own_if_the_plan_says_so() {
+        let text = "strategy = \"ring\"\ncodec = \"f32\"\nsmall = 100\nsmall_codec = \"onebit\"";
+        let plan: CollectivePlan = text.parse().unwrap();
+        assert!(plan.to_toml().contains("small_codec = \"onebit\"") && plan.to_toml().parse() == Ok(plan));
+        let (plan, exact) = (graph(text), graph(&text.replace("onebit", "f32")));
+        assert!(!plan.is_exact() && exact.is_exact() && exact == graph(text.rsplit_once('\n').unwrap().0));
+        let layout = Layout::new([("a", 99), ("b", 1000), ("c", 7)]).unwrap();
+        let jobs = plan.jobs(&layout, 4).unwrap();
+        let small: Vec<_> = jobs.iter().map(|job| (&job.tensors[..], job.coding.to_string())).collect();
+        assert_eq!(small, [(&[1][..], "f32".into()), (&[0, 2], "onebit".into())]);
+        let alone = |values| jobs[1].coding.codec().bound(values);
+        assert_eq!(jobs[1].codecs().result.bound(106), 2 + alone(99) + alone(7));
+    }
+
+    #[test]
     fn the_network_compresses_between_groups_of_equal_size() {
         let plan = graph("strategy = \"hierarchy:2\"\ncodec = \"wire:2:10\"");
         let layout = Layout::new([("a", 5000)]).unwrap();
@@ -602,6 +639,8 @@ mod tests {
             ("strategy = \"ring\"\ncodec = \"f32\"\npartition = 4", "unknown field `partition`"),
             ("strategy = \"ring\"\ncodec = \"f32\"\n[[tensor]]\ncodec = \"f16\"", "name"),
             ("strategy = \"ring\"\ncodec = \"f32\"\norder = \"any\"", "turns"),
+            ("strategy = \"ring\"\ncodec = \"f32\"\nsmall_codec = \"wire\"", "line 3"),
+            ("strategy = \"ring\"\ncodec = \"f32\"\nsmall_codec = \"wire:2:10\"", "a host codec such as q8"),
             ("strategy = ring", "line 1"),
         ] {
             let error = text.parse::<CollectivePlan>().expect_err(text).to_string();
@@ -633,15 +672,15 @@ mod tests {
             // Also what it is by default.
             (
                 "strategy = \"in-network:10.0.0.9\"\nsmall = 4096",
-                "with rows, partitions, small, bulk or order",
+                "with rows, partitions, small, small_codec, bulk or order",
             ),
             (
                 "strategy = \"in-network:10.0.0.9\"\nbulk = 4194304",
-                "with rows, partitions, small, bulk or order",
+                "with rows, partitions, small, small_codec, bulk or order",
             ),
             (
                 "strategy = \"in-network:10.0.0.9\"\norder = \"turns\"",
-                "with rows, partitions, small, bulk or order",
+                "with rows, partitions, small, small_codec, bulk or order",
             ),
         ] {
             let error = text.parse::<CollectivePlan>().expect_err(text).to_string();

@@ -64,9 +64,12 @@ impl CollectivePlan {
                 }
             },
         };
-        let has_sizes = file.partitions.is_some() || file.small.is_some() || file.bulk.is_some();
+        let has_small = file.small.is_some() || file.small_codec.is_some();
+        let has_sizes = file.partitions.is_some() || has_small || file.bulk.is_some();
         if !file.tensor.is_empty() || has_sizes || file.order.is_some() {
-            return Err(PlanError::AggregatorClient { got: "rows, partitions, small, bulk or order".into() });
+            return Err(PlanError::AggregatorClient {
+                got: "rows, partitions, small, small_codec, bulk or order".into(),
+            });
         }
         let address = aggregator_address(address).map_err(|error| lines.error(at, error))?;
         Ok(Self::InNetwork { address, wire })
@@ -151,10 +154,19 @@ impl GraphPlan {
             let values = values.transpose()?.unwrap_or(RowFilter::ANY);
             Ok((RowFilter { name: name.clone(), values }, choice(tensor.as_ref(), Some(&others))?))
         });
+        let small_coding = file.small_codec.as_ref().map(|codec| {
+            let coding = lines.of(codec, |codec| Coding::parse(codec, registry))?;
+            if coding.is_tagged() {
+                let refused = PlanError::SmallCodec { got: coding.to_string() };
+                return Err(lines.error(codec.span().start, refused));
+            }
+            Ok((!coding.is_exact()).then_some(coding))
+        });
         Ok(Self {
             rows: rows.collect::<Result<_, PlanError>>()?,
             others,
             small: file.small.unwrap_or(Self::DEFAULT_SMALL),
+            small_coding: small_coding.transpose()?.flatten(),
             bulk: file.bulk.unwrap_or(Self::DEFAULT_BULK),
             order: file.order.unwrap_or_default(),
         })
@@ -173,6 +185,7 @@ impl GraphPlan {
             codec: Some(written(self.others.coding.to_string())),
             partitions: self.others.partitions.map(written),
             small: Some(self.small),
+            small_codec: self.small_coding.map(|coding| written(coding.to_string())),
             bulk: Some(self.bulk),
             order: Some(self.order),
             tensor: self.rows.iter().map(|one| written(row(one))).collect(),
@@ -234,6 +247,7 @@ struct File {
     codec: Option<Spanned<String>>,
     partitions: Option<Spanned<usize>>,
     small: Option<usize>,
+    small_codec: Option<Spanned<String>>,
     bulk: Option<usize>,
     order: Option<Order>,
     #[serde(default)]

@@ -116,7 +116,7 @@ impl Graphs {
                 });
                 let values = job.part(partition).len();
                 let (bits, coded) = if planned {
-                    let most = || 8 * job.coding.codec().bound(values) as u64;
+                    let most = || 8 * job.codecs().result.bound(values) as u64;
                     let bits = |bits: f64| (values as f64 * bits).ceil() as u64;
                     let coded = (!job.coding.is_exact()).then(|| scenario.coded_bits.map_or_else(most, bits));
                     (VALUE_BITS * values as u64, coded)

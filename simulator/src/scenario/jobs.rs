@@ -31,7 +31,7 @@ impl Scenario {
         };
         let job = |at: usize| {
             let (tensors, coding, values) = (vec![at], Coding::exact(), rows[at].values as usize);
-            Job { tensors, coding, strategy, partitions, values, first: 0 }
+            Job { tensors, coding, strategy, partitions, values, first: 0, batch: None }
         };
         Ok((0..rows.len()).map(job).collect())
     }

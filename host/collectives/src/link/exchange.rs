@@ -130,14 +130,24 @@ impl Running {
     }
 
     fn decoded(&self, layout: &Layout) -> Vec<Decoded> {
-        let parts = self.parts.iter().enumerate();
-        let decoded = parts.flat_map(|(at, part)| {
-            part.decoded().map(move |(message, bytes)| Decoded {
-                ranges: places(&self.job, layout, at),
-                message,
-                coding: self.job.coding,
-                bytes: bytes.clone(),
-            })
+        let coding = self.job.coding;
+        let messages = self.parts.iter().enumerate().flat_map(|(at, part)| {
+            part.decoded().map(move |(message, bytes)| (places(&self.job, layout, at), message, bytes))
+        });
+        let decoded = messages.flat_map(|(ranges, message, bytes)| match &self.job.batch {
+            None => vec![Decoded { ranges, message, coding, bytes: bytes.clone() }],
+            Some(batch) => {
+                let tensors = self.job.tensors.iter().map(|&at| layout.tensors()[at].1.clone());
+                let messages = batch.split(bytes).unwrap_or_default();
+                let each = tensors.zip(messages).filter(|(_, bytes)| !bytes.is_empty());
+                let decoded = each.map(|(range, bytes)| Decoded {
+                    ranges: vec![range],
+                    message,
+                    coding,
+                    bytes: Bytes::new(bytes.to_vec()),
+                });
+                decoded.collect()
+            }
         });
         decoded.collect()
     }
@@ -300,12 +310,11 @@ impl<'a> Exchange<'a> {
             (None, None) => unreachable!("a job without a place of its own is gathered"),
         };
         let (sum, state) = (&mut running.sum[range.clone()], &mut running.states[part][..]);
-        let coding = running.job.coding;
         if !std::mem::replace(&mut running.given[part], true) {
             if is_zero(result) {
                 running.parts[part].set_idle();
             } else if running.momentum == 0.0 {
-                coding.codec().give(result, sum, state);
+                running.job.codecs().result.give(result, sum, state);
             } else {
                 give(running.momentum, result, sum, state);
             }
@@ -324,7 +333,7 @@ impl<'a> Exchange<'a> {
         let tagged = running.job.tagged();
         let graph = &mut running.parts[part];
         loop {
-            match graph.step(coding.codecs(), &mut values, seed) {
+            match graph.step(running.job.codecs(), &mut values, seed) {
                 Ok(None) => break,
                 Ok(Some(Step::Computed(_))) => {}
                 Ok(Some(Step::Send(to, message, body))) => {

@@ -502,7 +502,7 @@ impl<'a> Simulation<'a> {
     }
 }
 
-const PLANS: [&str; 10] = [
+const PLANS: [&str; 11] = [
     "strategy = \"ring\"\ncodec = \"f32\"\nsmall = 50\nbulk = 500",
     "strategy = \"servers\"\ncodec = \"f32\"\nsmall = 50\nbulk = 500\norder = \"coordinated\"",
     "strategy = \"servers:1\"\ncodec = \"f32\"\norder = \"free\"",
@@ -513,6 +513,8 @@ const PLANS: [&str; 10] = [
     "strategy = \"all-gather\"\ncodec = \"f32\"\nsmall = 0\nbulk = 100",
     "strategy = \"ring\"\ncodec = \"wire:2:10\"\nbulk = 500",
     "strategy = \"hierarchy:2\"\ncodec = \"wire:2:10\"\nbulk = 500",
+    // `f16` has whole numbers up to 2048.
+    "strategy = \"ring\"\ncodec = \"f32\"\nsmall = 50\nsmall_codec = \"f16\"",
 ];
 
 /// Does this rank have the sums of all exchanges, within what `wire:2:10` may lose for each rank?

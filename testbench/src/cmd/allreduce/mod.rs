@@ -498,8 +498,7 @@ impl Job<'_> {
     fn exchange(&self, link: &mut Link) -> Result<AllreduceReport, Error> {
         let values = self.layout.values();
         let coding = self.plan.coding();
-        let exact = coding.is_exact()
-            && self.plan.graph().is_some_and(|plan| plan.rows.iter().all(|(_, row)| row.coding.is_exact()));
+        let exact = self.plan.graph().is_some_and(GraphPlan::is_exact);
         let (mut residuals, mut times, mut computes) = (Residuals::new(), Vec::new(), Vec::new());
         // An aggregator's messages are its own: what it sums is compared with the exact sum.
         let by_aggregator = self.plan.graph().is_none();

@@ -20,7 +20,7 @@ use crate::report::{ProgressBar, Table};
 ///
 /// none sends f32 in as many partitions as there are ranks. codec encodes each tensor whole, +
 /// pipelining cuts it into as many partitions as there are ranks, + bulk sends small tensors
-/// together as f32, and + selection compresses only what the planner would, in its partitions.
+/// together, and + selection compresses only what the planner would, in its partitions.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 efficiency     compute over iteration: what a worker alone would take, as a part of what it takes among others
@@ -28,7 +28,7 @@ communication  part of the iteration in which a worker's busiest link is busy; i
 uncoordinated  iteration s if all ranks begin with the same partition of a tensor, and so send to one of them
 coded          tensors that the codec codes
 
-JSON: {\"per_message_s\", \"small\", \"threshold\", \"rows\": [{\"model\", \"ranks\", \"bandwidth\", \"codec\", \"step\", \"iteration_s\",
+JSON: {\"per_message_s\", \"small\", \"batch\", \"threshold\", \"rows\": [{\"model\", \"ranks\", \"bandwidth\", \"codec\", \"step\", \"iteration_s\",
 \"uncoordinated_s\", \"efficiency\", \"communication\", \"sent_bytes\", \"compressed\", \"exchanges\", \"plan\"}]}; compressed are the
 tensors coded, exchanges the tensors and batches of small ones, sent_bytes the most that a worker sends, and plan is
 what `gradwire allreduce --model MODEL --plan FILE` runs.
@@ -68,6 +68,9 @@ pub struct Args {
     /// Tensors with fewer values are small.
     #[arg(long, value_name = "N", default_value_t = gradwire_collectives::GraphPlan::DEFAULT_SMALL)]
     pub small: usize,
+    /// Code small tensors, in one batch, as HiPress does; without this, they go as f32.
+    #[arg(long)]
+    pub batch: bool,
     /// The smallest part of a tensor's time that compression has to save.
     #[arg(long, default_value_t = 0.1)]
     pub threshold: f64,
@@ -108,6 +111,7 @@ fn coding(text: &str) -> Result<(Coding, [f64; 2]), Error> {
 struct StackReport {
     per_message_s: f64,
     small: usize,
+    batch: bool,
     threshold: f64,
     rows: Vec<Row>,
 }
@@ -142,8 +146,8 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
             scenario.wire.packets = Some(Packets::of_mtu(args.mtu));
             for (at, &(coding, rates)) in codecs.iter().enumerate() {
                 let (scenario, strategy) = (scenario.clone(), args.strategy);
-                let stack =
-                    Stack { scenario, strategy, coding, rates, small: args.small, threshold: args.threshold };
+                let &Args { small, batch, threshold, .. } = args;
+                let stack = Stack { scenario, strategy, coding, rates, small, batch, threshold };
                 // Without a codec, all stacks of a model and cluster are the same.
                 steps.extend(Step::ALL[usize::from(at > 0)..].iter().map(|&step| (stack.clone(), step)));
             }
@@ -156,6 +160,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
     let report = StackReport {
         per_message_s: args.per_message,
         small: args.small,
+        batch: args.batch,
         threshold: args.threshold,
         rows: rows?,
     };
