@@ -45,8 +45,8 @@ OVER_GROUP = (
     "group:3lc:1:1024/one", "group:auto",
 )  # fmt: skip
 """Ours as on an accelerator: coded by torch operations, over the script's process group."""
-COMPARED = ("none", "server:f32", "server:bounded:10", "bounded:10", "ring:1:8", "ring:1:6")
-"""For INCEPTIONN's comparison: no exchange at all, workers and an aggregator, and its bounds."""
+COMPARED = ("none", "server:f32", "server:bounded:10", "bounded:10", "ring:1:8", "ring:1:6", "servers/one", "snappy/one")
+"""For INCEPTIONN's comparison: no exchange at all, workers and an aggregator, its bounds, and Snappy beside the same without it."""
 OTHERS = (
     "trunc:16", "trunc:22", "trunc:24", "3lc:1.75:1024", "3lc:1.9:1024", "onebit:1024", "tbq:0.001", "terngrad", "terngrad:4", "dgc:1", "dgc:5",
     "graddrop:99",

@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 import gradwire
+import snappy
 import torch
 import torch.distributed as dist
 from network import PATIENCE_S
@@ -35,8 +36,8 @@ def _keep(_state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch
 def _attach(ddp: DistributedDataParallel, job: dict[str, Any], link: gradwire.Link) -> gradwire.State | None:
     """Lets `ddp` exchange gradients so. If gradwire does it, what has to be closed at the end.
 
-    The job's exchange is one of PyTorch's, a plan, or one of three for comparison: `none`; `server:CODEC`, where the job's server has
-    the optimizer; and `PLAN+K`, where gradients are applied K - 1 iterations later.
+    The job's exchange is one of PyTorch's, a plan, or one for comparison: `none`; `snappy`, and `servers`, the same without it;
+    `server:CODEC`, where the job's server has the optimizer; and `PLAN+K`, where gradients are applied K - 1 iterations later.
     """
     exchange = job["exchange"].removesuffix(ONE)
     if exchange == "ddp":
@@ -48,6 +49,9 @@ def _attach(ddp: DistributedDataParallel, job: dict[str, Any], link: gradwire.Li
         rank = int(exchange.removeprefix("powersgd:"))
         state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=POWER_SGD_STARTS)
         ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        return None
+    if exchange in ("snappy", "servers"):
+        ddp.register_comm_hook(exchange == "snappy", snappy.hook)
         return None
     if exchange == "none":
         ddp.register_comm_hook(None, _keep)
