@@ -443,8 +443,8 @@ def main() -> None:
     exchanges, further = args.exchanges.split(","), [exchange for exchange in args.twice.split(",") if exchange]
     for file in args.codec_module:
         load(file)
-    if unknown := [exchange for exchange in exchanges + further if exchange not in ALL and not by_codec(exchange)]:
-        parser.error(f"no exchange {unknown[0]!r}: expected some of {', '.join(ALL)}")
+    if unknown := [exchange for exchange in exchanges + further if not (exchange in ALL or LOCAL.fullmatch(exchange) or by_codec(exchange))]:
+        parser.error(f"no exchange {unknown[0]!r}: expected local:ROUND[+DELAY][/FRAGMENTS]:PLAN, or some of {', '.join(ALL)}")
     served = [exchange for exchange in exchanges + further if exchange.startswith(SERVED)]
     if served:
         try:
