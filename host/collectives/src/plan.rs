@@ -166,6 +166,14 @@ pub(crate) fn aggregator_address(text: &str) -> Result<SocketAddr, PlanError> {
     text.parse().ok().or_else(with_port).ok_or_else(|| PlanError::Address { got: text.to_owned() })
 }
 
+/// May small tensors have this coding? They are no matrices, and keep a velocity at most.
+pub(crate) fn check_small(coding: Coding) -> Result<(), PlanError> {
+    if coding.is_tagged() || coding.codec().shape(1).is_some() {
+        return Err(PlanError::SmallCodec { got: coding.to_string() });
+    }
+    Ok(())
+}
+
 /// The most bytes of a message: what its header can count.
 pub(crate) const MAX_BYTES: usize = u32::MAX as usize;
 
@@ -370,7 +378,7 @@ impl GraphPlan {
             let batch = self.small_coding.map(|coding| Batch::new(coding, lens));
             let (coding, strategy) =
                 (self.small_coding.unwrap_or_else(Coding::exact), Strategy::Servers(None));
-            coding.check(strategy)?;
+            check_small(coding)?;
             strategy.check(ranks)?;
             jobs.push(Job { tensors: small, coding, strategy, partitions: 1, values, first: 0, batch });
         }
@@ -418,9 +426,9 @@ pub enum PlanError {
         "plan: partitions = {got}: expected 1 to {MAX_PARTITIONS}, or no such line for as many as there are ranks"
     )]
     Partitions { got: usize },
-    /// A coding that has no meaning for several tensors at once.
+    /// A coding that small tensors cannot have.
     #[error(
-        "plan: small_codec = '{got}': expected f32 or a host codec such as q8, since small tensors go on no tagged connection"
+        "plan: small_codec = '{got}': expected f32 or a host codec such as q8, since small tensors are no matrices and go on no tagged connection"
     )]
     SmallCodec { got: String },
     /// Groups between which ranks would need more tagged connections than one.
@@ -641,6 +649,7 @@ mod tests {
             ("strategy = \"ring\"\ncodec = \"f32\"\norder = \"any\"", "turns"),
             ("strategy = \"ring\"\ncodec = \"f32\"\nsmall_codec = \"wire\"", "line 3"),
             ("strategy = \"ring\"\ncodec = \"f32\"\nsmall_codec = \"wire:2:10\"", "a host codec such as q8"),
+            ("strategy = \"ring\"\ncodec = \"f32\"\nsmall_codec = \"low-rank:1\"", "no matrices"),
             ("strategy = ring", "line 1"),
         ] {
             let error = text.parse::<CollectivePlan>().expect_err(text).to_string();

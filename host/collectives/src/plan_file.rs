@@ -12,7 +12,7 @@ use toml::Spanned;
 use crate::coding::{Coding, Wire};
 use crate::plan::{
     Choice, CollectivePlan, GraphPlan, IN_NETWORK, MAX_PARTITIONS, Order, PlanError, RowFilter,
-    aggregator_address,
+    aggregator_address, check_small,
 };
 
 impl CollectivePlan {
@@ -156,11 +156,8 @@ impl GraphPlan {
         });
         let small_coding = file.small_codec.as_ref().map(|codec| {
             let coding = lines.of(codec, |codec| Coding::parse(codec, registry))?;
-            if coding.is_tagged() {
-                let refused = PlanError::SmallCodec { got: coding.to_string() };
-                return Err(lines.error(codec.span().start, refused));
-            }
-            Ok((!coding.is_exact()).then_some(coding))
+            check_small(coding).map_err(|error| lines.error(codec.span().start, error))?;
+            Ok::<_, PlanError>((!coding.is_exact()).then_some(coding))
         });
         Ok(Self {
             rows: rows.collect::<Result<_, PlanError>>()?,
