@@ -368,20 +368,14 @@ fn give_up(
     let (come_by, word) = (until.min(acceptor.deadline()), gave_up(missing));
     let mut left: BTreeSet<Rank> = (1..acceptor.ranks).filter(|&rank| rank != missing).collect();
     let mut told = Vec::new();
-    let mut tell = |mut connection: Authenticated| {
-        if connection.purpose == Purpose::Control && connection.peer != missing {
+    let late = || accepted.recv_timeout(come_by.saturating_duration_since(Instant::now())).ok();
+    let mut all = connections.into_iter().chain(std::iter::from_fn(late).flatten());
+    while !left.is_empty()
+        && let Some(mut connection) = all.next()
+    {
+        if connection.purpose == Purpose::Control && left.remove(&connection.peer) {
             _ = write_by(&mut connection.stream, &word, until);
-            left.remove(&connection.peer);
             told.push(connection.stream);
-        }
-        left.is_empty()
-    };
-    let mut all = connections.into_iter().map(&mut tell).fold(false, |_, all| all);
-    while !all {
-        match accepted.recv_timeout(come_by.saturating_duration_since(Instant::now())) {
-            Ok(Ok(connection)) => all = tell(connection),
-            Ok(Err(_)) => {}
-            Err(_) => break,
         }
     }
     // Each closes when it has read that. If this rank closed first, bytes that it has not read
