@@ -2,7 +2,7 @@
 
 use core::arch::x86_64::*;
 
-use super::super::{MAX_OCTETS, MAX_WIDTH, RAW_GROUP, decode_with, mode};
+use super::super::{MAX_WIDTH, RAW_GROUP, decode_with, mode};
 use super::{
     COLUMNS, Floats, STEP, STEP_GROUPS, STEPS, get_part, get_part16, put_map_words, put_part, put64,
 };
@@ -145,34 +145,36 @@ fn decode_section(
     let less = _mm512_set1_epi16(if mode == mode::DENSE { 2 } else { 0 });
     let steps = groups.div_ceil(STEP_GROUPS);
     // The values of a step's items. Those behind the last are none, whatever their planes say.
-    let step_values = |step: usize, planes, signs| {
+    let step_values = |step: usize, planes, signs, is_raw: u32| {
         let there = _bzhi_u32(u32::MAX, (item_count - STEP * step).min(STEP) as u32);
-        let magnitudes = _mm512_maskz_subs_epu16(there, untranspose(planes), less);
+        let magnitudes = _mm512_maskz_subs_epu16(there & !is_raw, untranspose(planes), less);
         let words = _mm512_mask_sub_epi16(magnitudes, signs, _mm512_setzero_si512(), magnitudes);
         let halves = [_mm512_castsi512_si256(words), _mm512_extracti64x4_epi64::<1>(words)];
-        (halves.map(|words| to_values(_mm512_cvtepi16_epi32(words))), there)
+        halves.map(|words| to_values(_mm512_cvtepi16_epi32(words)))
     };
-    if _mm512_cmpeq_epi8_mask(codes, _mm512_set1_epi8(RAW_GROUP as i8)) != 0 {
+    let has_raw = _mm512_cmpeq_epi8_mask(codes, _mm512_set1_epi8(RAW_GROUP as i8));
+    if has_raw != 0 {
         if !takes_raw {
             return None;
         }
-        let mut code_bytes = [0; MAX_OCTETS];
-        put64(&mut code_bytes, 0, codes);
-        let (codes, _) = code_bytes.as_chunks();
+        let mut groups = Groups::new(codes, has_raw);
+        let len = groups.put_raw(planes, item_count, items, take)?;
         let mut at = 0;
-        for (step, (codes, signs)) in codes.iter().zip(sign_bits).enumerate().take(steps) {
-            let Groups { planes, is_raw, raw } = Groups::read(planes, &mut at, codes)?;
-            let (coded, there) = step_values(step, planes, signs);
-            let is_raw = is_raw & there;
-            for (half, (coded, raw)) in coded.into_iter().zip(raw).enumerate() {
-                let values = _mm512_mask_mov_epi32(coded, (is_raw >> (16 * half)) as u16, raw);
+        for (step, signs) in sign_bits.into_iter().enumerate().take(steps) {
+            let planes = groups.planes(planes, step, &mut at)?;
+            let is_raw = groups.is_raw.get(step).copied().unwrap_or(0);
+            for (half, values) in step_values(step, planes, signs, is_raw).into_iter().enumerate() {
                 take(values);
-                items.put(VALUE_LEN * (STEP * step + 16 * half), values);
+                items.put_where(
+                    !(is_raw >> (16 * half)) as u16,
+                    VALUE_LEN * (STEP * step + 16 * half),
+                    values,
+                );
             }
         }
         items.put(VALUE_LEN * STEP * steps, _mm512_setzero_si512());
         spread(items, &map, values);
-        return Some(section.len() - planes.len() + at);
+        return Some(section.len() - planes.len() + len);
     }
     let mut kept = [0u64; STEPS];
     put_kept(&mut kept, codes);
@@ -180,7 +182,7 @@ fn decode_section(
     let mut next = |step, kept: u64, signs| {
         let (taken, behind) = planes_left.split_at_checked(kept.count_ones() as usize)?;
         planes_left = behind;
-        let (values, _) = step_values(step, expand(taken, kept), signs);
+        let values = step_values(step, expand(taken, kept), signs, 0);
         values.into_iter().for_each(&mut *take);
         Some(values)
     };
@@ -202,54 +204,113 @@ fn decode_section(
     Some(section.len() - planes_left.len())
 }
 
-/// Four groups, some of them with raw items.
+/// The groups of a section, some of them with raw items.
+// Only those have a length that their bytes say, and nobody can foretell which they are. So there
+// is a chain only from one of them to the next, and not from group to group.
 struct Groups {
-    /// As [`expand`] returns them.
-    planes: __m512i,
-    is_raw: u32,
-    /// The raw items, each at its place.
-    raw: [__m512i; 2],
+    /// A bit for each group that has raw items.
+    has_raw: u64,
+    /// As [`put_kept`] makes them.
+    kept: [u64; STEPS],
+    /// Lengths, 16 bits each.
+    lens: [u64; STEPS],
+    /// A bit for each raw item.
+    is_raw: [u32; STEPS],
 }
 
 impl Groups {
-    /// Reads groups of these codes at `at` of `bytes`; `at` is then where they end.
+    /// Groups of these codes, whose raw items are yet to be found.
     #[inline]
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
     )]
-    fn read(bytes: &[u8], at: &mut usize, codes: &[u8; STEP_GROUPS]) -> Option<Self> {
-        let mut planes = [_mm_setzero_si128(); STEP_GROUPS];
-        let mut raw = [_mm256_setzero_si256(); STEP_GROUPS];
-        let mut is_raw = 0;
-        for (group, ((&code, planes), raw)) in codes.iter().zip(&mut planes).zip(&mut raw).enumerate() {
-            let has_raw = code == RAW_GROUP;
-            let [first, second] = *bytes.get(*at..)?.first_chunk().unwrap_or(&[0; 2]);
-            // Without a branch: which groups have raw items is hard to foretell.
-            let (of_group, width, head) = if has_raw { (first, second, 2) } else { (0, code, 0) };
-            let raw_from = *at + head + usize::from(width);
-            let end = raw_from + VALUE_LEN * u32::from(of_group).count_ones() as usize;
-            if width > MAX_WIDTH || end > bytes.len() {
+    fn new(codes: __m512i, has_raw: u64) -> Self {
+        let mut new = Self { has_raw, kept: [0; STEPS], lens: [0; STEPS], is_raw: [0; STEPS] };
+        let widths = _mm512_maskz_mov_epi8(!has_raw, codes);
+        put_kept(&mut new.kept, widths);
+        put_words(&mut new.lens, widths, |widths| widths);
+        new
+    }
+
+    /// Puts the raw ones among `count` items of the groups in `bytes` to their places in `items`,
+    /// and gives them to `take`; the length of all groups.
+    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    )]
+    fn put_raw(
+        &mut self,
+        bytes: &[u8],
+        count: usize,
+        items: &mut Floats,
+        take: &mut impl FnMut(__m512i),
+    ) -> Option<usize> {
+        let (mut starts, coded) = ([0; STEPS], self.kept);
+        let mut len = 0;
+        for (start, kept) in starts.iter_mut().zip(coded).take(count.div_ceil(STEP)) {
+            *start = len;
+            len += kept.count_ones() as usize;
+        }
+        let mut left = self.has_raw;
+        let mut more = 0;
+        while left != 0 {
+            let group = left.trailing_zeros() as usize;
+            left &= left.wrapping_sub(1);
+            let (step, place) = (group / STEP_GROUPS, group % STEP_GROUPS);
+            let before = _bzhi_u64(*coded.get(step)?, 16 * place as u32).count_ones() as usize;
+            let at = *starts.get(step)? + before + more;
+            let &[of_group, width] = bytes.get(at..)?.first_chunk()?;
+            let head_len = 2 + usize::from(width);
+            let group_len = head_len + VALUE_LEN * of_group.count_ones() as usize;
+            if width > MAX_WIDTH || at + group_len > bytes.len() {
                 return None;
             }
-            let ones = _mm_setr_epi8(-1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
-            let from = bytes.as_ptr().wrapping_add(*at + head);
-            // SAFETY: of the 16 bytes from one before the planes on only planes are read, and they
-            // have been compared.
-            *planes = unsafe { _mm_mask_loadu_epi8(ones, (2 << width) - 2, from.wrapping_sub(1).cast()) };
-            let from = bytes.as_ptr().wrapping_add(raw_from);
+            let from = bytes.as_ptr().wrapping_add(at + head_len);
             // SAFETY: as many values are read as bits are set, and they have been compared.
-            *raw = unsafe { _mm256_maskz_expandloadu_epi32(of_group, from.cast()) };
-            is_raw |= u32::from(of_group) << (8 * group);
-            *at = end;
+            let raw = unsafe { _mm256_maskz_expandloadu_epi32(of_group, from.cast()) };
+            // Items behind the last are none, whatever the group says.
+            let there = _bzhi_u32(of_group.into(), count.saturating_sub(8 * group).min(8) as u32);
+            let raw = _mm512_maskz_mov_epi32(there as u16, _mm512_castsi256_si512(raw));
+            take(raw);
+            items.put(VALUE_LEN * 8 * group, raw);
+            *self.kept.get_mut(step)? |= ((2 << width) - 2) << (16 * place);
+            *self.lens.get_mut(step)? |= (group_len as u64) << (16 * place);
+            *self.is_raw.get_mut(step)? |= there << (8 * place);
+            more += group_len;
         }
+        Some(len + more)
+    }
+
+    /// The planes of a step's groups, the first of which is at `at` of `bytes`, as [`expand`]
+    /// returns them; `at` is then where they end.
+    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    )]
+    fn planes(&self, bytes: &[u8], step: usize, at: &mut usize) -> Option<__m512i> {
+        let (kept, lens) = (*self.kept.get(step)?, *self.lens.get(step)?);
+        let has_raw = self.has_raw >> (STEP_GROUPS * step);
+        // Where each group starts, behind the first, and in the end where the last one ends.
+        let starts = lens.wrapping_mul(0x0001_0001_0001_0001);
+        let end = *at + (starts >> 48) as usize;
+        if end > bytes.len() {
+            return None;
+        }
+        let ones = _mm_setr_epi8(-1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+        let mut planes = [_mm_setzero_si128(); STEP_GROUPS];
+        for (group, planes) in planes.iter_mut().enumerate() {
+            let start = *at + usize::from(((starts << 16) >> (16 * group)) as u16);
+            let head_len = ((has_raw >> group) & 1) as usize * 2;
+            let from = bytes.as_ptr().wrapping_add(start + head_len).wrapping_sub(1);
+            // SAFETY: of the 16 bytes from one before the planes on only planes are read, and the
+            // end of the step has been compared.
+            *planes = unsafe { _mm_mask_loadu_epi8(ones, (kept >> (16 * group)) as u16, from.cast()) };
+        }
+        *at = end;
         let [a, b, c, d] = planes;
         let low = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(a), b);
         let high = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(c), d);
-        let planes = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high);
-        let [a, b, c, d] = raw;
-        let raw =
-            [[a, b], [c, d]].map(|[low, high]| _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high));
-        Some(Self { planes, is_raw, raw })
+        Some(_mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high))
     }
 }
 
@@ -329,10 +390,19 @@ fn expand(planes: &[u8], kept: u64) -> __m512i {
 )]
 fn put_kept(to: &mut [u64; STEPS], codes: __m512i) {
     let two = _mm512_set1_epi16(2);
-    let kept = |codes| _mm512_sub_epi16(_mm512_sllv_epi16(two, _mm512_cvtepu8_epi16(codes)), two);
-    let (low, high) = (_mm512_castsi512_si256(codes), _mm512_extracti64x4_epi64::<1>(codes));
+    put_words(to, codes, |codes| _mm512_sub_epi16(_mm512_sllv_epi16(two, codes), two));
+}
+
+/// Writes what `to_words` makes of `bytes` as words.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+)]
+fn put_words(to: &mut [u64; STEPS], bytes: __m512i, to_words: impl Fn(__m512i) -> __m512i) {
+    let (low, high) = (_mm512_castsi512_si256(bytes), _mm512_extracti64x4_epi64::<1>(bytes));
+    let [low, high] = [low, high].map(|bytes| to_words(_mm512_cvtepu8_epi16(bytes)));
     // SAFETY: 128 writable bytes; no alignment is asked for.
-    unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), kept(low)) };
+    unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), low) };
     // SAFETY: as above; the second half.
-    unsafe { _mm512_storeu_si512(to.as_mut_ptr().wrapping_add(STEPS / 2).cast(), kept(high)) };
+    unsafe { _mm512_storeu_si512(to.as_mut_ptr().wrapping_add(STEPS / 2).cast(), high) };
 }

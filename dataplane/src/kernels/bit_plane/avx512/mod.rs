@@ -12,8 +12,8 @@
 //!
 //! A payload with magnitudes from 2 on costs a pass that closes raw values up. The encoder then
 //! writes a step as a whole, and loops over those of its groups that have raw values: what is
-//! behind a group's raw values is written once more behind them. The decoder takes single groups
-//! there, instead of four at a time.
+//! behind a group's raw values is written once more behind them. The decoder first goes from one
+//! group with raw items to the next, and puts these to their places; then it knows all lengths.
 
 mod decode;
 mod encode;
@@ -80,6 +80,18 @@ impl<const N: usize> Buffer<N> {
         let at = at.min(N - 64);
         // SAFETY: 64 writable bytes; no alignment is asked for.
         unsafe { _mm512_storeu_si512(self.0.as_mut_ptr().cast::<u8>().wrapping_add(at).cast(), bytes) };
+    }
+
+    /// As [`Self::put`], of those of 16 values whose bit is set.
+    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
+    )]
+    fn put_where(&mut self, there: u16, at: usize, values: __m512i) {
+        let at = at.min(N - 64);
+        let to = self.0.as_mut_ptr().cast::<u8>().wrapping_add(at);
+        // SAFETY: 64 writable bytes; no alignment is asked for.
+        unsafe { _mm512_mask_storeu_epi32(to.cast(), there, values) };
     }
 
     /// The 64 bytes at `at`, or at the end if they would reach beyond.
