@@ -100,7 +100,7 @@ impl Sum {
     /// Whether this is ones' complement zero: what a packet with a right checksum sums to.
     #[must_use]
     pub const fn is_zero(self) -> bool {
-        matches!(self.value(), 0 | u16::MAX)
+        self.0.is_multiple_of(u16::MAX as u64) // 2^16 is one more than it
     }
 
     /// Whether both are the same number; the two zeros are.
@@ -121,7 +121,7 @@ impl Add for Sum {
 }
 
 /// The checksum field `field` after words of what it covers changed (RFC 1624, equation 3).
-#[inline]
+#[inline(always)]
 #[must_use]
 pub(crate) fn update(field: u16, old: [u16; 2], new: [u16; 2]) -> u16 {
     let gone = Sum::without(field) + Sum::without(old[0]) + Sum::without(old[1]);

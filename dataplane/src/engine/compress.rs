@@ -94,6 +94,13 @@ impl<'p, 'a> Checked<'p, 'a> {
     /// [`looks_like_f32`] says.
     #[inline(always)] // as `new`
     pub(super) fn looks_like_f32(&self, head_len: usize, starts: bool, kernel: Kernel) -> bool {
+        let plausible = self.ahead.is_some_and(|ahead| !ahead.encoded.may_be_implausible);
+        plausible || self.others_look_like_f32(head_len, starts, kernel)
+    }
+
+    /// [`Self::looks_like_f32`] of a payload that may have implausible values.
+    #[cold] // or all payloads pay for what it needs to know
+    fn others_look_like_f32(&self, head_len: usize, starts: bool, kernel: Kernel) -> bool {
         let values = self.packet.payload().get(head_len..).unwrap_or(&[]);
         let known = match self.ahead {
             Some(ahead) => Some(ahead.encoded.may_be_implausible),

@@ -14,9 +14,9 @@ pub const SAMPLE_LEN: u32 = 64 * UNIT_LEN;
 const UNIT_LEN: u32 = 2_048;
 /// Fewer resent units prove nothing: a small message may be lost whole. Below the 10 segments that
 /// TCP sends before it gets an answer (RFC 6928).
-const MIN_EVIDENCE: u32 = 6;
+const MIN_EVIDENCE: u8 = 6;
 /// A sample with fewer compressed units is not worth a decision.
-const MIN_SAMPLE: u32 = 2 * MIN_EVIDENCE;
+const MIN_SAMPLE: u8 = 2 * MIN_EVIDENCE;
 /// An epoch lasts at least this long: beyond TCP's first retransmission time-outs.
 pub const EPOCH_MS: u64 = 2_000;
 /// The first bypass lasts this long, the next one twice as long, and so on.
@@ -71,6 +71,8 @@ pub struct Trust {
     state: TrustState,
     /// Bypasses since the peer was last seen to restore.
     backoff: u8,
+    /// The number of bits in `compressed`.
+    sampled: u8,
     /// When the epoch or the bypass began.
     since: Millis,
     /// Sequence number at which the sample starts.
@@ -82,8 +84,15 @@ pub struct Trust {
 }
 
 impl Trust {
-    pub(super) const NEW: Self =
-        Self { state: TrustState::Trusted, backoff: 0, since: Millis(0), start: 0, compressed: 0, resent: 0 };
+    pub(super) const NEW: Self = Self {
+        state: TrustState::Trusted,
+        backoff: 0,
+        sampled: 0,
+        since: Millis(0),
+        start: 0,
+        compressed: 0,
+        resent: 0,
+    };
 
     /// The belief about the peer.
     #[must_use]
@@ -105,12 +114,12 @@ impl Trust {
             self.begin_epoch(seq, now);
             return true;
         }
-        let is_sample_large_enough = self.compressed.count_ones() >= MIN_SAMPLE;
+        let is_sample_large_enough = self.sampled >= MIN_SAMPLE;
         if is_sample_large_enough && elapsed >= EPOCH_MS {
             self.state = self.state.next(Evidence::Healthy);
             self.backoff = 0;
             self.begin_epoch(seq, now);
-        } else if self.compressed == 0 || (!is_sample_large_enough && self.unit(seq) == 0) {
+        } else if self.sampled == 0 || (!is_sample_large_enough && self.unit(seq) == 0) {
             // Nothing was sampled, or too little and the sample is over.
             self.begin_epoch(seq, now);
         }
@@ -119,14 +128,16 @@ impl Trust {
 
     /// The segment that starts at `seq` was sent compressed.
     pub(super) const fn compressed(&mut self, seq: u32) {
-        self.compressed |= self.unit(seq);
+        let unit = self.unit(seq);
+        self.sampled += (unit & !self.compressed != 0) as u8; // at most 64
+        self.compressed |= unit;
     }
 
     /// The segment that starts at `seq` was sent again.
     pub(super) fn resent(&mut self, seq: u32, now: Millis) {
         self.resent |= self.unit(seq) & self.compressed;
-        let (resent, compressed) = (self.resent.count_ones(), self.compressed.count_ones());
-        if resent >= MIN_EVIDENCE && 8 * resent >= 7 * compressed {
+        let resent = self.resent.count_ones();
+        if resent >= u32::from(MIN_EVIDENCE) && 8 * resent >= 7 * u32::from(self.sampled) {
             self.state = self.state.next(Evidence::Refused);
             self.backoff = self.backoff.saturating_add(1);
             self.begin_epoch(seq, now);
@@ -149,6 +160,6 @@ impl Trust {
     const fn begin_epoch(&mut self, seq: u32, now: Millis) {
         self.since = now;
         self.start = seq;
-        (self.compressed, self.resent) = (0, 0);
+        (self.sampled, self.compressed, self.resent) = (0, 0, 0);
     }
 }
