@@ -16,7 +16,6 @@ use gradwire::flow::{FlowTable, WAYS};
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 use gradwire::rules::{DEFAULT_MARK, DEFAULT_TOS, Framing, Rule};
-use gradwire_testbench::bench::PAYLOAD_LEN;
 use gradwire_testbench::bench::distributions::RECORDED;
 use gradwire_testbench::check::Measured;
 use gradwire_testbench::cmd::args::codec::Codec;
@@ -350,16 +349,11 @@ fn measured_figures_agree_with_each_other() {
         }
     }
     assert_eq!(seen, 5);
-    let frames = table(PERFORMANCE, &["engine", "machine", "kernel", "routed"]);
-    for cell in frames.rows.iter().flat_map(|row| &row[3..5]) {
-        let (ns, rate) = cell.split_once(", ").unwrap();
-        assert_cell(rate, (8 * PAYLOAD_LEN) as f64 / Table::number(ns), 0, cell);
+    let parts = table(PERFORMANCE, &["part", "egress", "ingress"]);
+    for direction in [0, 1] {
+        let all: f64 = parts.numbers().iter().map(|(_, shares)| shares[direction]).sum();
+        assert!((0.95..=1.0).contains(&all), "{:?}", parts.rows);
     }
-    let steps = table(PERFORMANCE, &["step", "time"]);
-    let times = steps.numbers();
-    let (last, parts) = times.split_last().unwrap();
-    assert_eq!(last.1[0], parts.iter().map(|(_, time)| time[0]).sum::<f64>());
-    assert!(frames.rows.iter().any(|row| row[0] == "egress" && row[3].starts_with("358 ns")));
     let codecs = table(PERFORMANCE, &["codec", "ratio"]);
     let own: Vec<String> = codecs.rows[0][1..].to_vec();
     let mlp = table(PERFORMANCE, &["recording", "values", "ratio at 2^-10"])
