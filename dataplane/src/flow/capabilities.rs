@@ -69,12 +69,34 @@ pub struct Advertisement {
 #[derive(Debug)]
 pub struct Slot([AtomicU32; 4]);
 
+impl Slot {
+    fn load(&self) -> [u32; 4] {
+        let Self([number, in_place, rest, check]) = self;
+        let check = check.load(Ordering::Acquire);
+        let [number, in_place, rest] = [number, in_place, rest].map(|word| word.load(Ordering::Relaxed));
+        [number, in_place, rest, check]
+    }
+
+    // The check last: who sees it sees what it stands for.
+    fn store(&self, [number, in_place, rest, check]: [u32; 4]) {
+        let Self(words) = self;
+        words[0].store(number, Ordering::Relaxed);
+        words[1].store(in_place, Ordering::Relaxed);
+        words[2].store(rest, Ordering::Relaxed);
+        words[3].store(check, Ordering::Release);
+    }
+}
+
+/// Advertisements that share a hash: the newest of a set are found.
+const WAYS: usize = 4;
+
 /// Advertised capabilities by the key of the flow that leaves the host; `S` is an array of
 /// [`Slot`]s.
 ///
-/// Each key has one slot, and the newest advertisement takes it. One that lost its slot counts as
-/// never made, and its connection goes uncompressed. An advertisement holds for the SYN that it
-/// came with: another start of the same ports does not find it.
+/// Each key has a set of four slots, of which the newest advertisement takes the first: trainers
+/// open many connections at once. One that lost its slot to four newer ones counts as never made,
+/// and its connection goes uncompressed. An advertisement holds for the SYN that it came with:
+/// another start of the same ports does not find it.
 #[derive(Debug)]
 pub struct CapabilityTable<S: ?Sized = [Slot]> {
     /// High and low half.
@@ -108,22 +130,24 @@ impl CapabilityTable {
     /// Records what the far end of the flow `key` advertised on its SYN.
     pub(crate) fn learn(&self, key: &FlowKey, start: Start, advertised: Advertisement) {
         let hash = self.hash(key);
-        let Some(Slot([number, in_place, rest, check])) = self.slot(hash) else { return };
-        let words = to_words(start, advertised);
-        number.store(words[0], Ordering::Relaxed);
-        in_place.store(words[1], Ordering::Relaxed);
-        rest.store(words[2], Ordering::Relaxed);
-        // Last: who sees the check sees what it stands for.
-        check.store(check_of(hash, words), Ordering::Release);
+        let words @ [number, in_place, rest] = to_words(start, advertised);
+        let mut newer = [number, in_place, rest, check_of(hash, words)];
+        for slot in self.set(hash) {
+            let older = slot.load();
+            slot.store(newer);
+            if is_of(hash, older) {
+                break;
+            }
+            newer = older;
+        }
     }
 
     /// The last advertisement of the far end of the flow `key`, and its SYN.
     pub(crate) fn find(&self, key: &FlowKey) -> Option<(Start, Advertisement)> {
         let hash = self.hash(key);
-        let Slot([number, in_place, rest, check]) = self.slot(hash)?;
-        let check = check.load(Ordering::Acquire);
-        let words = [number, in_place, rest].map(|word| word.load(Ordering::Relaxed));
-        if check == check_of(hash, words) { from_words(words) } else { None }
+        let [number, in_place, rest, _] =
+            self.set(hash).iter().map(Slot::load).find(|words| is_of(hash, *words))?;
+        from_words([number, in_place, rest])
     }
 
     fn hash(&self, key: &FlowKey) -> u64 {
@@ -131,10 +155,16 @@ impl CapabilityTable {
         key.hash(high << 32 | low)
     }
 
-    fn slot(&self, hash: u64) -> Option<&Slot> {
+    fn set(&self, hash: u64) -> &[Slot] {
         // The highest bits of a product know of all its factors.
-        self.slots.get((((hash >> 32) * self.slots.len() as u64) >> 32) as usize)
+        let set = ((hash >> 32) * (self.slots.len() / WAYS) as u64) >> 32;
+        self.slots.chunks(WAYS).nth(set as usize).unwrap_or(&[])
     }
+}
+
+/// Whether a slot's words are an advertisement of the flow with this hash.
+fn is_of(hash: u64, [number, in_place, rest, check]: [u32; 4]) -> bool {
+    check == check_of(hash, [number, in_place, rest])
 }
 
 /// All of the hash's bits, and all of the words', in 32.
@@ -244,6 +274,30 @@ mod tests {
             }
             assert_eq!(capabilities.find(&key(number)), Some((SYN_5, advertised(3))));
         }
+    }
+
+    /// One set.
+    #[test]
+    fn the_newest_four_of_a_set_are_found() {
+        let capabilities: &CapabilityTable = &CapabilityTable::<[Slot; 4]>::new(7);
+        for number in 0..1000u32 {
+            // Again, and nobody loses a slot by it.
+            for codec in [3, number] {
+                capabilities.learn(&key(number.into()), SYN_5, advertised(codec));
+            }
+            for other in 0..=number {
+                let found = (other + 4 > number).then_some((SYN_5, advertised(other)));
+                assert_eq!(capabilities.find(&key(other.into())), found, "{number} {other}");
+            }
+        }
+    }
+
+    #[test]
+    fn many_connections_at_once_keep_their_capabilities() {
+        let capabilities: &CapabilityTable = &CapabilityTable::<[Slot; 256]>::new(7);
+        (0..32).for_each(|number| capabilities.learn(&key(number), SYN_5, advertised(3)));
+        // In 64 sets: of 100 seeds, one has a set with more than four of them.
+        assert!((0..32).all(|number| capabilities.find(&key(number)).is_some()));
     }
 
     /// A word of another advertisement makes the whole slot count as empty.

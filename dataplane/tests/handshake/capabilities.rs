@@ -1,5 +1,7 @@
 //! SYNs on their way: who adds the option, who takes it out, and what boxes do to it.
 
+use std::ops::Range;
+
 use gradwire::flow::{OPENING_MS, UNUSED_MS, WAYS};
 
 use super::*;
@@ -246,10 +248,11 @@ fn a_connection_that_restores_in_place_keeps_its_place() {
     }
 }
 
-/// Of connections that share a place, the newest has its capability. Which ones share a place
+/// Of connections that share a set, the newest have their capabilities. Which ones share a set
 /// depends on the whole seed.
 #[test]
-fn which_offers_share_a_place_depends_on_the_seed() {
+fn which_capabilities_share_a_set_depends_on_the_seed() {
+    const CLIENTS: Range<u8> = 10..20;
     let ask = Segment { options: [&ROUTED[..], &USUAL].concat(), ..Segment::syn() };
     // Identification and window give what the address of the end that connects takes: both
     // checksums stay right.
@@ -260,10 +263,10 @@ fn which_offers_share_a_place_depends_on_the_seed() {
         frame[48..50].copy_from_slice(&(8192 - u16::from(client)).to_be_bytes());
         frame
     };
-    // How many of two connections have their capabilities.
+    // How many of ten connections have their capabilities, in two sets of four.
     let kept = |capabilities: &CapabilityTable| {
         let mut host = Host::new(Rule::DEFAULT);
-        for client in [10, 20] {
+        for client in CLIENTS {
             let verdict = host.ingress.process(&of(&ask, 29, client), &mut [0; 2048], capabilities);
             assert!(is(Change::OptionStripped, verdict));
         }
@@ -271,14 +274,14 @@ fn which_offers_share_a_place_depends_on_the_seed() {
             let frame = of(&Segment::syn_ack(), 33, client);
             is(Change::OptionAdded, host.egress.process(&frame, &mut [0; 2048], NOW, capabilities))
         };
-        [10, 20].map(|client| usize::from(advertises(client))).iter().sum::<usize>()
+        CLIENTS.filter(|client| advertises(*client)).count()
     };
     for half in [0, 32] {
         let seeds = (0..16).map(|seed| seed << half);
         let first: Vec<usize> =
-            seeds.clone().map(|seed| kept(&CapabilityTable::<[Slot; 2]>::new(seed))).collect();
-        assert!(first.contains(&1) && first.contains(&2), "{first:?}");
-        let capabilities = CapabilityTable::<[Slot; 2]>::new(u64::MAX);
+            seeds.clone().map(|seed| kept(&CapabilityTable::<[Slot; 8]>::new(seed))).collect();
+        assert!(first.contains(&8) && first.contains(&7), "{first:?}");
+        let capabilities = CapabilityTable::<[Slot; 8]>::new(u64::MAX);
         let anew = seeds.map(|seed| {
             (&capabilities as &CapabilityTable).clear(seed);
             kept(&capabilities)
