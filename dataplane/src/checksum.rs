@@ -121,7 +121,7 @@ impl Add for Sum {
 }
 
 /// The checksum field `field` after words of what it covers changed (RFC 1624, equation 3).
-#[inline(always)]
+#[inline]
 #[must_use]
 pub(crate) fn update(field: u16, old: [u16; 2], new: [u16; 2]) -> u16 {
     let gone = Sum::without(field) + Sum::without(old[0]) + Sum::without(old[1]);
