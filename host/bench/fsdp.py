@@ -13,7 +13,6 @@ import argparse
 import datetime
 import json
 import statistics
-import subprocess
 import sys
 import time
 from typing import Any
@@ -21,7 +20,7 @@ from typing import Any
 import gradwire
 import torch
 import torch.distributed as dist
-from network import Network
+from network import Network, Ranks
 from tasks import TASKS
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -89,10 +88,7 @@ def main() -> None:
     exchanges = OWN + PLANS
     rows: dict[str, Any] = {name: {"ms": {}, "sent_mb": None} for name in exchanges}
     with Network(HOSTS) as network:
-        ranks = HOSTS * RANKS
-        command = [sys.executable, __file__, "--rank"]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        processes = [network.start(each // RANKS, command, network.rank(each, ranks), **pipes) for each in range(ranks)]
+        ranks = Ranks(network, HOSTS * RANKS, [sys.executable, __file__, "--rank"], per_host=RANKS)
         try:
             for wire in map(int, args.wires.split(",")):
                 network.limit(wire)
@@ -100,20 +96,16 @@ def main() -> None:
                 for round_ in range(args.rounds):
                     for name in exchanges:
                         print(f"{wire} Mbit/s, round {round_ + 1}, {name}", file=sys.stderr)
-                        for process in processes:
-                            process.stdin.write(json.dumps({"exchange": name, "iterations": args.iterations}) + "\n")
-                            process.stdin.flush()
-                        lines = [process.stdout.readline() for process in processes]
-                        if not all(lines):
-                            raise SystemExit(f"{name}: rank {lines.index('')} ended")
-                        answer = json.loads(lines[0])
+                        answers = ranks.run({"exchange": name, "iterations": args.iterations})
+                        if errors := [answer["error"] for answer in answers if "error" in answer]:
+                            raise SystemExit(f"{name}: {errors[0]}")
+                        answer = answers[0]
                         took[name].append(1e3 * answer["seconds"])
                         rows[name]["sent_mb"] = answer["sent"] and answer["sent"] / 1e6
                 for name in exchanges:
                     rows[name]["ms"][str(wire)] = statistics.median(took[name])
         finally:
-            for process in processes:
-                process.kill()
+            ranks.stop()
     if args.json:
         print(json.dumps({"torch": torch.__version__, "rows": rows}, indent=1))
         return

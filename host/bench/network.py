@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -141,3 +142,37 @@ class Network:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._remove()
+
+
+class Ranks:
+    """Processes of a job of torch, one for each rank, which take work, a line of JSON each, and answer with such a line."""
+
+    def __init__(self, network: Network, ranks: int, words: list[str], per_host: int = 1) -> None:
+        self._processes: list[subprocess.Popen[str]] = []
+        for rank in range(ranks):
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            self._processes.append(network.start(rank // per_host, words, network.rank(rank, ranks), **pipes))
+
+    def run(self, work: dict[str, Any]) -> list[dict[str, Any]]:
+        """Returns all answers to this work."""
+        for process in self._processes:
+            assert process.stdin
+            process.stdin.write(json.dumps(work) + "\n")
+            process.stdin.flush()
+        return self.answers()
+
+    def answers(self) -> list[dict[str, Any]]:
+        """Returns the next answer of each; `{"error": ...}` of a process that has ended."""
+        answers = []
+        for rank, process in enumerate(self._processes):
+            assert process.stdout
+            line = process.stdout.readline()
+            answers.append(json.loads(line) if line else {"error": f"rank {rank} ended"})
+        return answers
+
+    def stop(self) -> None:
+        """Ends them."""
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.wait()

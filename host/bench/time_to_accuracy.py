@@ -31,7 +31,7 @@ import time
 from types import TracebackType
 from typing import Any
 
-from network import PATIENCE_S, Network
+from network import PATIENCE_S, Network, Ranks
 from tasks import LOCAL, ONE, SERVED, TASKS, load, round_of
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -115,20 +115,18 @@ class Workers:
 
     def __init__(self, network: Network, ranks: int, files: list[str]) -> None:
         self._network, self._ranks, self._files = network, ranks, files
-        self._processes: list[subprocess.Popen[str]] = []
+        self._processes: Ranks | None = None
         self.torch = ""
 
-    def _start(self) -> None:
-        for rank in range(self._ranks):
-            environment = self._network.rank(rank, self._ranks)
-            command = [sys.executable, str(HERE / "worker.py"), *self._files]
-            self._processes.append(self._network.start(rank, command, environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
-        self.torch = self._answers()[0]["torch"]
+    def _started(self) -> Ranks:
+        if self._processes is None:
+            self._processes = Ranks(self._network, self._ranks, [sys.executable, str(HERE / "worker.py"), *self._files])
+            self.torch = self._processes.answers()[0]["torch"]
+        return self._processes
 
     def run(self, **job: Any) -> dict[str, Any]:
         """Returns rank 0's report of a job. If one of them or the job's server failed, that."""
-        if not self._processes:
-            self._start()
+        self._started()  # before a server, which waits for them
         if not job["exchange"].startswith(SERVED):
             return self._train(job)
         with Server(self._network, self._ranks, job) as server:
@@ -138,11 +136,7 @@ class Workers:
         return answer
 
     def _train(self, job: dict[str, Any]) -> dict[str, Any]:
-        for process in self._processes:
-            assert process.stdin
-            process.stdin.write(json.dumps(job) + "\n")
-            process.stdin.flush()
-        answers = self._answers()
+        answers = self._started().run(job)
         failed = [answer for answer in answers if "error" in answer]
         if failed:
             # Who failed may have left the others waiting.
@@ -150,21 +144,11 @@ class Workers:
             return failed[0]
         return answers[0]
 
-    def _answers(self) -> list[dict[str, Any]]:
-        answers = []
-        for rank, process in enumerate(self._processes):
-            assert process.stdout
-            line = process.stdout.readline()
-            answers.append(json.loads(line) if line else {"error": f"rank {rank} ended"})
-        return answers
-
     def stop(self) -> None:
         """Ends them."""
-        for process in self._processes:
-            process.kill()
-        for process in self._processes:
-            process.wait()
-        self._processes.clear()
+        if self._processes is not None:
+            self._processes.stop()
+            self._processes = None
 
 
 class Results:
