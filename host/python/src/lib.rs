@@ -6,6 +6,7 @@
 // A program of tests would need libpython, and there is nothing to test in it.
 #![cfg(not(test))]
 
+mod coder;
 mod memory;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -23,6 +24,7 @@ use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::coder::Coder;
 use crate::memory::Tensor;
 
 create_exception!(
@@ -445,6 +447,7 @@ fn token() -> PyResult<String> {
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("Error", module.py().get_type::<Error>())?;
+    module.add_class::<Coder>()?;
     module.add_class::<Plan>()?;
     module.add_class::<Layout>()?;
     module.add_class::<Listening>()?;

@@ -6,21 +6,35 @@ use std::ptr::NonNull;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
-/// A tensor of `f32` on the CPU, whose values lie one behind the other.
-pub(crate) struct Tensor {
+/// A type of values that tensors have.
+pub(crate) trait Element: Copy {
+    /// Its name in torch.
+    const DTYPE: &str;
+}
+
+impl Element for f32 {
+    const DTYPE: &str = "float32";
+}
+
+impl Element for u8 {
+    const DTYPE: &str = "uint8";
+}
+
+/// A tensor on the CPU, whose values lie one behind the other.
+pub(crate) struct Tensor<T> {
     /// Keeps the values where they are.
     _owner: Py<PyAny>,
-    start: NonNull<f32>,
+    start: NonNull<T>,
     len: usize,
 }
 
 // SAFETY: `start` belongs to the tensor that `_owner` keeps alive. Memory of the CPU may be used
 // from any thread, and a `Py` may be sent and dropped anywhere.
-unsafe impl Send for Tensor {}
+unsafe impl<T: Element + Send> Send for Tensor<T> {}
 
-impl Tensor {
+impl<T: Element> Tensor<T> {
     /// # Errors
-    /// It is no tensor, or has other values than `f32` in the CPU's memory, one behind the other.
+    /// It is no tensor, or has other values than `T` in the CPU's memory, one behind the other.
     pub(crate) fn new(tensor: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = tensor.py();
         let torch = py.import("torch")?;
@@ -32,15 +46,15 @@ impl Tensor {
             return Err(PyValueError::new_err(format!("expected a tensor on the CPU, got one on {device}")));
         }
         let dtype = tensor.getattr("dtype")?;
-        if !dtype.is(&torch.getattr("float32")?) {
-            return Err(PyValueError::new_err(format!("expected torch.float32, got {dtype}")));
+        if !dtype.is(&torch.getattr(T::DTYPE)?) {
+            return Err(PyValueError::new_err(format!("expected torch.{}, got {dtype}", T::DTYPE)));
         }
         let dense = tensor.getattr("layout")?.is(&torch.getattr("strided")?);
         if !dense || !tensor.call_method0("is_contiguous")?.extract::<bool>()? {
             return Err(PyValueError::new_err("expected a dense, contiguous tensor"));
         }
         let len = tensor.call_method0("numel")?.extract()?;
-        let address = tensor.call_method0("data_ptr")?.extract::<usize>()? as *mut f32;
+        let address = tensor.call_method0("data_ptr")?.extract::<usize>()? as *mut T;
         let start = match NonNull::new(address).filter(|start| start.is_aligned()) {
             Some(start) => start,
             None if len == 0 => NonNull::dangling(),
@@ -53,10 +67,10 @@ impl Tensor {
     ///
     /// As in torch's own threads, nobody stops Python from writing to the tensor meanwhile;
     /// [`crate::Channel::exchange`] asks its caller not to.
-    pub(crate) fn values(&mut self) -> &mut [f32] {
-        // SAFETY: torch said that `len` values of `f32` start here, dense and on the CPU, and
-        // `_owner` keeps them. Gradients are written by the backward pass before DDP hands over
-        // their bucket, and read after the hook's future is done.
+    pub(crate) fn values(&mut self) -> &mut [T] {
+        // SAFETY: torch said that `len` values of `T`, any bits of which are one, start here, dense
+        // and on the CPU, and `_owner` keeps them. Gradients are written by the backward pass
+        // before DDP hands over their bucket, and read after the hook's future is done.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }

@@ -1,4 +1,4 @@
-"""Triton kernels: bit for bit what torch operations make, in Triton's interpreter; and what they are compiled to. No GPU was at hand."""
+"""Kernels: bit for bit what torch operations make, Triton's in its interpreter; and what these are compiled to. No GPU was at hand."""
 
 import collections
 import itertools
@@ -16,8 +16,9 @@ from unittest import mock
 os.environ["TRITON_INTERPRET"] = "1"
 
 import torch
+from gradwire import _native
 from gradwire.codec import named
-from gradwire.device import bucket, codecs, exchange, kernels
+from gradwire.device import bucket, codecs, exchange, kernels, native
 from gradwire.device.bucket import Bucket, Layout
 from gradwire.device.exchange import Group
 from gradwire.device.plan import group_plan
@@ -90,11 +91,15 @@ def finite(values):
     return torch.where(values.isfinite(), values, 0.0)
 
 
-class Interpreted(Case):
+class Same:
+    """Of kernels, what `kernels` gives for codecs of these names, each with all dtypes, and of `OTHERS`."""
+
+    NAMES, OTHERS, DTYPES = NAMES, OTHERS, DTYPES
+
     def test_encoders_are_the_torch_operations(self):
-        cases = [(name, *dtypes) for name in NAMES for dtypes in itertools.product(DTYPES, DTYPES[:2])]
+        cases = [(name, *dtypes) for name in self.NAMES for dtypes in itertools.product(self.DTYPES, self.DTYPES[:2])]
         seen = collections.Counter()
-        for case in cases + [(name, torch.float32, torch.float32) for name in OTHERS]:
+        for case in cases + [(name, torch.float32, torch.float32) for name in self.OTHERS]:
             name, dtype, held = case
             codec = named(name)
             gradient = values_for(codec, 1).to(dtype)
@@ -107,7 +112,7 @@ class Interpreted(Case):
             padded = torch.nn.functional.pad(gradient.to(torch.float32) + residual.to(torch.float32), (0, rows * part - n)).view(rows, part)
             expected = codec.encode(padded)
             lost = finite(padded - codec.decode(expected, part)).view(-1)[:n].to(held)
-            self.assert_same(kernels.kernels(codec, gradient).encode(gradient, residual, rows, part), expected, case)
+            self.assert_same(self.kernels(codec, gradient).encode(gradient, residual, rows, part), expected, case)
             self.assert_same(residual, lost, case)
             # Parameters of a third each.
             third, residual = n // 3, values_for(codec, 4).to(held)
@@ -120,14 +125,14 @@ class Interpreted(Case):
             expected = codec.encode(padded)
             unused = finite(padded - codec.decode(expected, part)).view(-1)[:n]
             unused = torch.where(used, unused, before + unused).to(held)
-            self.assert_same(kernels.kernels(codec, gradient).encode(gradient, residual, rows, part, used), expected, case)
+            self.assert_same(self.kernels(codec, gradient).encode(gradient, residual, rows, part, used), expected, case)
             self.assert_same(residual, unused, case)
             seen["lost"] += (lost != 0).sum().item()
             seen["subnormal"] += ((lost != 0) & (lost.abs() < 2.0**-126)).sum().item()
         self.assertGreater(min(seen.values()), 1000, seen)
 
     def test_sums_of_ranks_are_the_torch_operations(self):
-        for case in [*itertools.product(NAMES, (1, 2, 3), DTYPES[:2]), *((name, 3, torch.float32) for name in OTHERS)]:
+        for case in [*itertools.product(self.NAMES, (1, 2, 3), self.DTYPES[:2]), *((name, 3, torch.float32) for name in self.OTHERS)]:
             name, ranks, held = case
             codec = named(name)
             values = [values_for(codec, seed) for seed in range(ranks)]
@@ -138,15 +143,15 @@ class Interpreted(Case):
             for rank in range(1, ranks):
                 total += codec.decode(received[rank : rank + 1], part)
             total = codecs.divided(total, ranks)
-            self.assert_same(kernels.kernels(codec, values[0]).mean(received, part), total[0], case)
+            self.assert_same(self.kernels(codec, values[0]).mean(received, part), total[0], case)
             total += residual.to(torch.float32)
             expected = codec.encode(total)
             lost = finite(total - codec.decode(expected, part))[0].to(held)
-            self.assert_same(kernels.kernels(codec, values[0]).encode_mean(received, residual), expected, case)
+            self.assert_same(self.kernels(codec, values[0]).encode_mean(received, residual), expected, case)
             self.assert_same(residual, lost, case)
 
     def test_decoders_are_the_torch_operations(self):
-        for name, dtype in [*itertools.product(NAMES, DTYPES), *((name, torch.float32) for name in OTHERS)]:
+        for name, dtype in [*itertools.product(self.NAMES, self.DTYPES), *((name, torch.float32) for name in self.OTHERS)]:
             codec = named(name)
             given = values_for(codec, 3)
             n = len(given)
@@ -154,7 +159,7 @@ class Interpreted(Case):
             messages = codec.encode(torch.nn.functional.pad(given, (0, 2 * part - n)).view(2, part))
             expected = codec.decode(messages, part).view(-1)[:n]
             values = torch.zeros(n, dtype=dtype)
-            mean = kernels.kernels(codec, values).decode(messages, part, values)
+            mean = self.kernels(codec, values).decode(messages, part, values)
             self.assert_same(mean, expected, (name, dtype))
             self.assert_same(values, expected.to(dtype), (name, dtype))
             self.assertGreater(expected.isnan().sum(), 0)
@@ -165,8 +170,17 @@ class Interpreted(Case):
             codec = named(name)
             message = torch.cat((torch.tensor([0.37]).view(torch.uint8), torch.arange(256, dtype=torch.uint8))).view(1, -1)
             values = torch.zeros(codec.unit)
-            kernels.kernels(codec, values).decode(message, codec.unit, values)
+            self.kernels(codec, values).decode(message, codec.unit, values)
             self.assert_same(values, codec.decode(message, codec.unit)[0], name)
+
+
+class Native(Same, Case):
+    NAMES, OTHERS, DTYPES = ("q8:256", "q4:64"), ("q8:4", "q8:100", "q8:5000", "q4:6", "q4:1000"), (torch.float32,)
+    kernels = staticmethod(native.kernels)
+
+
+class Interpreted(Same, Case):
+    kernels = staticmethod(kernels.kernels)
 
     def test_bytes_that_are_moved_are_those_of_the_documentation(self):
         moved = collections.Counter()
@@ -255,13 +269,13 @@ LENS = [torch.Size(size).numel() for size in SIZES]
 N = sum(LENS)
 
 
-def exchanged(rank, plan, dtype, by_kernels, options, scale=None):
+def exchanged(rank, plan, dtype, by_kernels, options, scale=None, made_by=kernels.kernels):
     """What each of three iterations leaves at this rank, as bytes, and how often kernels were asked."""
     said, made = [], Bucket(Layout(tuple("abcde"), SIZES), torch.empty(N, dtype=dtype), **options)
     # Also parameters without a codec may come with something.
     made.take({name: torch.linspace(-1, 1, length) for name, length in zip("abcde", LENS)}, {})
     group, plan = Group(None), group_plan(plan)
-    asked = mock.Mock(side_effect=kernels.kernels if rank in by_kernels else lambda *_: None)
+    asked = mock.Mock(side_effect=made_by if rank in by_kernels else lambda *_: None)
     with mock.patch.object(bucket, "kernels", asked):
         for iteration in range(3):
             values = torch.randn(N, generator=torch.Generator().manual_seed(10 * iteration + rank)).to(dtype)
@@ -281,7 +295,9 @@ def exchanged(rank, plan, dtype, by_kernels, options, scale=None):
 def by_kernels_and_not(rank, cases):
     """By torch operations at all ranks, and by kernels at rank 1."""
     kernels.DEVICES = ("cpu",)
-    return {case: [exchanged(rank, *case[:2], by, {**SERVED, "may_be_unused": case[2]}) for by in ((), (1,))] for case in cases}
+    return {
+        case: [exchanged(rank, *case[:2], by, {**SERVED, "may_be_unused": case[2]}, None, MADE_BY[case[3]]) for by in ((), (1,))] for case in cases
+    }
 
 
 def asked(rank, cases):
@@ -289,11 +305,15 @@ def asked(rank, cases):
 
 
 SERVED = {"may_be_unused": False, "skips": False}
+MADE_BY = {"triton": kernels.kernels, "rust": native.kernels}
 
 
 class Buckets(unittest.TestCase):
     def test_a_bucket_by_kernels_is_one_by_torch_operations(self):
-        cases = [("q8", torch.float32, False), ("q8", torch.bfloat16, True), ("q4:64", torch.float16, True), ("3lc:1:320", torch.bfloat16, False)]
+        cases = [
+            ("q8", torch.float32, False, "triton"), ("q8", torch.bfloat16, True, "triton"), ("q4:64", torch.float16, True, "triton"),
+            ("3lc:1:320", torch.bfloat16, False, "triton"), ("q8", torch.float32, True, "rust"), ("q4:64", torch.float32, False, "rust"),
+        ]  # fmt: skip
         for said in run(by_kernels_and_not, 2, cases):
             for case, ((expected, _), (found, count)) in said.items():
                 self.assertGreater(expected[1][-2], 0, "the NaN")
@@ -357,13 +377,42 @@ class Choice(unittest.TestCase):
             self.assertIsNone(exchange.kernels(codec, values))
             with mock.patch.dict(os.environ, {"GRADWIRE_KERNELS": "1"}):
                 self.assertIsInstance(exchange.kernels(codec, values), kernels.IntegerKernels)
-                # Whatever kernels say.
-                self.assertIsNone(exchange.kernels(codec, torch.empty(9)))
+                # Whatever Triton's say.
+                self.assertIsNone(exchange.kernels(codec, torch.zeros(9)), "a fake tensor")
+        with mock.patch.object(kernels, "DEVICES", ("cpu",)), mock.patch.dict(os.environ, {"GRADWIRE_KERNELS": "1"}):
+            self.assertIsInstance(exchange.kernels(codec, torch.zeros(9)), native.NativeKernels)
+
+    def test_rust_serves_the_cpu_unless_a_variable_says_no(self):
+        values = torch.zeros(9)
+        self.assertIsInstance(exchange.kernels(named("q4"), values), native.NativeKernels)
+        for codec, other in ((named("3lc:1:320"), values), (named("q8"), values.bfloat16()), (named("q8"), values[::2])):
+            self.assertIsNone(exchange.kernels(codec, other))
+        with mock.patch.dict(os.environ, {"GRADWIRE_KERNELS": "0"}):
+            self.assertIsNone(exchange.kernels(named("q4"), values))
+
+    def test_lengths_that_do_not_fit_are_refused(self):
+        made, values = _native.Coder("q8:256", 256), torch.zeros(512)
+        for n in (0, 260, 519, 521):
+            message = torch.empty(n, dtype=torch.uint8)
+            text = f"{n} bytes are no messages of 512 values, 256 each"
+            with self.assertRaisesRegex(ValueError, text):
+                made.encode(values, values.clone(), 256, message)
+            with self.assertRaisesRegex(ValueError, text):
+                made.decode(message, 256, values)
+            with self.assertRaisesRegex(ValueError, "no messages of 512 values"):
+                made.mean(message, values)
+        message = torch.empty(520, dtype=torch.uint8)
+        with self.assertRaisesRegex(ValueError, "a tensor of 512 values, expected 511"):
+            made.encode(values, values[:511].clone(), 256, message)
+        with self.assertRaisesRegex(ValueError, "got torch.uint8"):
+            made.decode(message, 256, message)
+        with self.assertRaisesRegex(ValueError, "got torch.float32"):
+            made.decode(values, 256, values)
 
     def test_the_cpu_does_not_import_triton(self):
         script = (
             "import sys, torch, gradwire; from gradwire.codec import named; from gradwire.device import exchange; codec = named('q8'); "
-            "before = set(sys.modules); assert exchange.kernels(codec, torch.empty(9)) is None; assert set(sys.modules) == before"
+            "before = set(sys.modules); assert exchange.kernels(codec, torch.empty(9)) is not None; assert set(sys.modules) == before"
         )
         subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, "GRADWIRE_KERNELS": "1"})
 

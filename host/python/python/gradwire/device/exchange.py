@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 from gradwire.codec import Codec, divided
+from gradwire.device import native
 
 if TYPE_CHECKING:
     from gradwire.device.kernels import Kernels
@@ -37,10 +38,11 @@ class Mean:
 
 
 def kernels(codec: Codec, values: torch.Tensor) -> Kernels | None:
-    """Returns what does the work of torch operations on such a gradient; None on the CPU, without Triton, and without GRADWIRE_KERNELS=1."""
-    if values.device.type == "cpu" or os.environ.get("GRADWIRE_KERNELS") != "1":
-        return None
-    return _found()(codec, values)
+    """Returns what does the work of torch operations on such a gradient: Rust on the CPU, and Triton elsewhere with GRADWIRE_KERNELS=1."""
+    asked = os.environ.get("GRADWIRE_KERNELS")
+    if values.device.type == "cpu":
+        return None if asked == "0" else native.kernels(codec, values)
+    return _found()(codec, values) if asked == "1" else None
 
 
 @functools.cache

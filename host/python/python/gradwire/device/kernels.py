@@ -4,10 +4,10 @@
 collectives are the same. Three kernels load and store, for an all-reduce of bfloat16 over 8 ranks, bytes a value: q8:256: 15.7,
 q4:256: 14.1, 3lc:1:320: 13.3.
 
-Torch operations stay for: the CPU and XPU; a `scale`, and steps that may be skipped; low-rank, and FSDP's coded reduce-scatter; q8
-whose block is no multiple of 4 or above 8192; q4, of 8 or above 16384; 3lc whose block is no multiple of 64, or with a unit above
-10240; gradients of 2^29 values or more; and for everything without GRADWIRE_KERNELS=1 in the environment, since no kernel ever ran on a
-GPU: Triton's interpreter ran them all, and its compilers made code for NVIDIA's sm_80 and sm_90 and AMD's gfx942.
+`native.py` has kernels for the CPU. Torch operations stay for: XPU; a `scale`, and steps that may be skipped; low-rank, and FSDP's
+coded reduce-scatter; q8 whose block is no multiple of 4 or above 8192; q4, of 8 or above 16384; 3lc whose block is no multiple of 64,
+or with a unit above 10240; gradients of 2^29 values or more; and for everything without GRADWIRE_KERNELS=1 in the environment, since no
+kernel ever ran on a GPU: Triton's interpreter ran them all, and its compilers made code for NVIDIA's sm_80 and sm_90 and AMD's gfx942.
 """
 
 # Triton's decorator has no type.
