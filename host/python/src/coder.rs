@@ -32,8 +32,8 @@ impl Coder {
         Ok(Self { codec, stride: STRIDE.div_ceil(block.max(1)) * block.max(1) })
     }
 
-    /// Writes messages, one of each `part` values, of gradient plus residual, padded with zeros. The
-    /// residual becomes what they lost.
+    /// Writes messages, one of each `part` values, of gradient plus residual, padded with zeros.
+    /// The residual becomes what they lost.
     fn encode(
         &self,
         py: Python<'_>,
@@ -57,8 +57,8 @@ impl Coder {
         Ok(())
     }
 
-    /// Writes the message of the mean of what `received` says, plus the residual, which becomes what
-    /// the message lost.
+    /// Writes the message of the mean of what `received` says, plus the residual, which becomes
+    /// what the message lost.
     fn encode_mean(
         &self,
         py: Python<'_>,
@@ -164,8 +164,8 @@ impl Coder {
         Ok(())
     }
 
-    /// The length of a message of `part` values, of which there are so many bytes, and enough of them
-    /// for `n` values.
+    /// The length of a message of `part` values, of which there are so many bytes, and enough of
+    /// them for `n` values.
     fn size(&self, bytes: usize, part: usize, n: usize) -> PyResult<usize> {
         let size = self.codec.bound(part);
         if part == 0 || !bytes.is_multiple_of(size) || bytes / size < n.div_ceil(part) {
