@@ -6,9 +6,9 @@
 use std::slice::Chunks;
 
 use gradwire_codecs::{Chosen, Codec, Malformed, Registry};
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::errors::invalid;
 use crate::memory::Tensor;
 
 /// Values that are coded at a time, at least.
@@ -26,10 +26,9 @@ pub(crate) struct Coder {
 #[pymethods]
 impl Coder {
     #[new]
-    fn new(name: &str, block: usize) -> PyResult<Self> {
-        let codec =
-            Registry::BUILT_IN.codec(name).map_err(|error| PyValueError::new_err(error.to_string()))?;
-        Ok(Self { codec, stride: STRIDE.div_ceil(block.max(1)) * block.max(1) })
+    fn new(bits: u8, block: usize) -> PyResult<Self> {
+        let codec = Registry::BUILT_IN.codec(&format!("q{bits}:{block}")).map_err(invalid)?;
+        Ok(Self { codec, stride: STRIDE.div_ceil(block) * block })
     }
 
     /// Writes messages, one of each `part` values, of gradient plus residual, padded with zeros.
@@ -71,7 +70,7 @@ impl Coder {
         let part = residual.values().len();
         same(message.values().len(), self.codec.bound(part))?;
         let size = self.size(received.values().len(), part, part)?;
-        py.detach(|| {
+        py.detach(|| -> Result<(), Malformed> {
             let mut mean = vec![0.0; self.stride.min(part)];
             let mut to = message.values();
             for (place, residual) in residual.values().chunks_mut(self.stride).enumerate() {
@@ -83,7 +82,7 @@ impl Coder {
             }
             Ok(())
         })
-        .map_err(malformed)
+        .map_err(invalid)
     }
 
     /// Replaces `mean` by that of what `received` says.
@@ -95,7 +94,7 @@ impl Coder {
             let mut strides = mean.values().chunks_mut(self.stride).enumerate();
             strides.try_for_each(|(place, mean)| self.mean_of(received.values().chunks(size), place, mean))
         })
-        .map_err(malformed)
+        .map_err(invalid)
     }
 
     /// Replaces `values` by what messages of `part` values each say.
@@ -108,7 +107,7 @@ impl Coder {
     ) -> PyResult<()> {
         let (mut messages, mut values) = (Tensor::new(messages)?, Tensor::new(values)?);
         let size = self.size(messages.values().len(), part, values.values().len())?;
-        py.detach(|| {
+        py.detach(|| -> Result<(), Malformed> {
             let mut whole = vec![0.0; self.stride.min(part)];
             for (values, mut from) in values.values().chunks_mut(part).zip(messages.values().chunks(size)) {
                 let mut left = part;
@@ -123,7 +122,7 @@ impl Coder {
             }
             Ok(())
         })
-        .map_err(malformed)
+        .map_err(invalid)
     }
 }
 
@@ -169,8 +168,7 @@ impl Coder {
     fn size(&self, bytes: usize, part: usize, n: usize) -> PyResult<usize> {
         let size = self.codec.bound(part);
         if part == 0 || !bytes.is_multiple_of(size) || bytes / size < n.div_ceil(part) {
-            let text = format!("{bytes} bytes are no messages of {n} values, {part} each");
-            return Err(PyValueError::new_err(text));
+            return Err(invalid(format!("{bytes} bytes are no messages of {n} values, {part} each")));
         }
         Ok(size)
     }
@@ -180,9 +178,5 @@ fn same(got: usize, expected: usize) -> PyResult<()> {
     if got == expected {
         return Ok(());
     }
-    Err(PyValueError::new_err(format!("a tensor of {got} values, expected {expected}")))
-}
-
-fn malformed(error: Malformed) -> PyErr {
-    PyValueError::new_err(error.to_string())
+    Err(invalid(format!("a tensor of {got} values, expected {expected}")))
 }

@@ -7,6 +7,7 @@
 #![cfg(not(test))]
 
 mod coder;
+mod errors;
 mod memory;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -20,11 +21,12 @@ use gradwire_collectives::{
     Token, Updates,
 };
 use pyo3::create_exception;
-use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::coder::Coder;
+use crate::errors::invalid;
 use crate::memory::Tensor;
 
 create_exception!(
@@ -39,7 +41,7 @@ create_exception!(
 fn error(py: Python<'_>, error: &LinkError, served: bool) -> PyErr {
     let failure = match error {
         LinkError::Plan(_) | LinkError::Layout(_) | LinkError::Residuals(_) | LinkError::Buffer { .. } => {
-            return PyValueError::new_err(error.to_string());
+            return invalid(error);
         }
         LinkError::Failed(failure) | LinkError::Closed(Some(failure)) => Some(failure),
         _ => None,
@@ -52,10 +54,6 @@ fn error(py: Python<'_>, error: &LinkError, served: bool) -> PyErr {
         .setattr("reporter", failure.and_then(|failure| failure.reporter.checked_sub(usize::from(served))))
         .and_then(|()| value.setattr("cause", failure.map(|failure| failure.cause.clone())));
     attributes.err().unwrap_or(raised)
-}
-
-fn invalid(error: impl std::fmt::Display) -> PyErr {
-    PyValueError::new_err(error.to_string())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

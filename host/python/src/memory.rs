@@ -3,8 +3,10 @@
 
 use std::ptr::NonNull;
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+
+use crate::errors::invalid;
 
 /// A type of values that tensors have.
 pub(crate) trait Element: Copy {
@@ -43,22 +45,22 @@ impl<T: Element> Tensor<T> {
         }
         let device: String = tensor.getattr("device")?.getattr("type")?.extract()?;
         if device != "cpu" {
-            return Err(PyValueError::new_err(format!("expected a tensor on the CPU, got one on {device}")));
+            return Err(invalid(format!("expected a tensor on the CPU, got one on {device}")));
         }
         let dtype = tensor.getattr("dtype")?;
         if !dtype.is(&torch.getattr(T::DTYPE)?) {
-            return Err(PyValueError::new_err(format!("expected torch.{}, got {dtype}", T::DTYPE)));
+            return Err(invalid(format!("expected torch.{}, got {dtype}", T::DTYPE)));
         }
         let dense = tensor.getattr("layout")?.is(&torch.getattr("strided")?);
         if !dense || !tensor.call_method0("is_contiguous")?.extract::<bool>()? {
-            return Err(PyValueError::new_err("expected a dense, contiguous tensor"));
+            return Err(invalid("expected a dense, contiguous tensor"));
         }
         let len = tensor.call_method0("numel")?.extract()?;
         let address = tensor.call_method0("data_ptr")?.extract::<usize>()? as *mut T;
         let start = match NonNull::new(address).filter(|start| start.is_aligned()) {
             Some(start) => start,
             None if len == 0 => NonNull::dangling(),
-            None => return Err(PyValueError::new_err("expected a tensor with its values in memory")),
+            None => return Err(invalid("expected a tensor with its values in memory")),
         };
         Ok(Self { _owner: tensor.clone().unbind(), start, len })
     }

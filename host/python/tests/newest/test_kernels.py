@@ -391,7 +391,7 @@ class Choice(unittest.TestCase):
             self.assertIsNone(exchange.kernels(named("q4"), values))
 
     def test_lengths_that_do_not_fit_are_refused(self):
-        made, values = _native.Coder("q8:256", 256), torch.zeros(512)
+        made, values = _native.Coder(8, 256), torch.zeros(512)
         for n in (0, 260, 519, 521):
             message = torch.empty(n, dtype=torch.uint8)
             text = f"{n} bytes are no messages of 512 values, 256 each"
@@ -408,6 +408,9 @@ class Choice(unittest.TestCase):
             made.decode(message, 256, message)
         with self.assertRaisesRegex(ValueError, "got torch.float32"):
             made.decode(values, 256, values)
+        for bits, block in ((7, 256), (8, 0)):
+            with self.assertRaisesRegex(ValueError, f"codec 'q{bits}:{block}'"):
+                _native.Coder(bits, block)
 
     def test_the_cpu_does_not_import_triton(self):
         script = (

@@ -18,16 +18,16 @@ class NativeKernels:
 
     def __init__(self, codec: ScaledIntegers) -> None:
         self._codec = codec
-        self._coder = _native.Coder(codec.name, codec.block)
+        self._coder = _native.Coder(codec.bits, codec.block)
 
     def encode(self, gradient: torch.Tensor, residual: torch.Tensor, rows: int, part: int, used: torch.Tensor | None = None) -> torch.Tensor:
         messages = torch.empty(rows, self._codec.size(part), dtype=torch.uint8)
         if used is None:
-            self._coder.encode(gradient.detach(), residual, part, messages)
+            self._coder.encode(gradient, residual, part, messages)
         else:
             waits = torch.where(used, 0.0, residual)
             residual -= waits
-            self._coder.encode(gradient.detach(), residual, part, messages)
+            self._coder.encode(gradient, residual, part, messages)
             residual.copy_(torch.where(used, residual, waits))
         return messages
 
