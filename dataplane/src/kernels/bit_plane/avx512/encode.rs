@@ -171,16 +171,16 @@ fn encode_taken(items: &Items, count: usize, room: &mut [u8]) -> Option<usize> {
     if GROUP_ROOM * count.div_ceil(8) + MORE_ROOM > room.len() {
         return None;
     }
-    encode_coded(items, count, room)
+    encode_coded(items, count, room).and_then(|(len, used)| (used & RAW_OR_HIGHEST == 0).then_some(len))
 }
 
-/// Encodes a section of `count` values to the start of `room`, which is large enough. None if a
-/// value is raw.
+/// Encodes a section of `count` values to the start of `room`, which is large enough; returns its
+/// length, and a bit for each plane of four groups that any of its items uses.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
 )]
-fn encode_coded(items: &Items, count: usize, room: &mut [u8]) -> Option<usize> {
+fn encode_coded(items: &Items, count: usize, room: &mut [u8]) -> Option<(usize, u64)> {
     if 16 * items.count >= 13 * count {
         *room.first_mut()? = mode::DENSE;
         let one = _mm512_set1_epi16(1);
@@ -192,9 +192,8 @@ fn encode_coded(items: &Items, count: usize, room: &mut [u8]) -> Option<usize> {
             let words = unsafe { items.words.get(2 * at) };
             let words = _mm512_maskz_expand_epi16(there, words);
             at += there.count_ones() as usize;
-            let magnitudes = _mm512_abs_epi16(words);
-            let planes = _mm512_srli_epi16::<1>(magnitudes);
-            (words, magnitudes, _mm512_mask_add_epi16(planes, there, planes, one))
+            let planes = _mm512_srli_epi16::<1>(_mm512_abs_epi16(words));
+            (words, _mm512_mask_add_epi16(planes, there, planes, one))
         })
     } else {
         let at = put_map(items, count, room)?;
@@ -202,8 +201,7 @@ fn encode_coded(items: &Items, count: usize, room: &mut [u8]) -> Option<usize> {
             // SAFETY: `compact` has put the items and a register behind the last, which is in this
             // step or behind it.
             let words = unsafe { items.words.get(2 * STEP * step) };
-            let magnitudes = _mm512_abs_epi16(words);
-            (words, magnitudes, _mm512_srli_epi16::<1>(magnitudes))
+            (words, _mm512_srli_epi16::<1>(_mm512_abs_epi16(words)))
         })
     }
 }
@@ -245,8 +243,8 @@ fn put_groups<const PAIRS: bool>(
     count: usize,
     room: &mut [u8],
     signs_at: usize,
-    mut items: impl FnMut(usize) -> (__m512i, __m512i, __m512i),
-) -> Option<usize> {
+    mut items: impl FnMut(usize) -> (__m512i, __m512i),
+) -> Option<(usize, u64)> {
     let groups = count.div_ceil(8);
     let codes_len = groups.div_ceil(2);
     let steps = groups.div_ceil(STEP_GROUPS);
@@ -259,13 +257,12 @@ fn put_groups<const PAIRS: bool>(
     let signs_to = room.as_mut_ptr();
     let codes_to = signs_to.wrapping_add(groups);
     let mut to = codes_to.wrapping_add(codes_len);
-    let mut all = _mm512_setzero_si512();
+    let mut all_used = 0;
     let mut first_codes = 0;
     let in_pairs = if PAIRS { steps & !1 } else { 0 };
     for step in (0..in_pairs).step_by(2) {
-        let (low_words, low_magnitudes, low_plane_values) = items(step);
-        let (high_words, high_magnitudes, high_plane_values) = items(step + 1);
-        all = _mm512_ternarylogic_epi32::<0xfe>(all, low_magnitudes, high_magnitudes);
+        let (low_words, low_plane_values) = items(step);
+        let (high_words, high_plane_values) = items(step + 1);
         // Up to three bytes too many, as below.
         let signs = [low_words, high_words].map(|words| _mm512_movepi16_mask(words));
         // SAFETY: eight bytes at the signs of these steps, of which at least five are before the
@@ -273,6 +270,7 @@ fn put_groups<const PAIRS: bool>(
         unsafe { signs_to.wrapping_add(STEP_GROUPS * step).cast::<[u32; 2]>().write_unaligned(signs) };
         let planes = [low_plane_values, high_plane_values].map(|values| transpose(values));
         let [low_used, high_used] = planes.map(|planes| _mm512_test_epi8_mask(planes, planes) as i64);
+        all_used |= (low_used | high_used) as u64;
         // A doubleword for each group.
         let zeros = _mm256_lzcnt_epi32(_mm256_cvtepu16_epi32(_mm_set_epi64x(high_used, low_used)));
         let kept = _mm256_cvtepi32_epi16(_mm256_srlv_epi32(_mm256_set1_epi32(-1), zeros));
@@ -296,8 +294,7 @@ fn put_groups<const PAIRS: bool>(
         }
     }
     for step in in_pairs..steps {
-        let (words, magnitudes, plane_values) = items(step);
-        all = _mm512_or_si512(all, magnitudes);
+        let (words, plane_values) = items(step);
         // Up to three bytes too many, which are written over: by planes that follow, and by the
         // first codes in the end.
         let signs = _mm512_movepi16_mask(words);
@@ -305,7 +302,9 @@ fn put_groups<const PAIRS: bool>(
         // bytes are behind.
         unsafe { signs_to.wrapping_add(STEP_GROUPS * step).cast::<u32>().write_unaligned(signs) };
         let planes = transpose(plane_values);
-        let kept = down_from_highest(_mm512_test_epi8_mask(planes, planes)) & ALL_PLANES;
+        let used = _mm512_test_epi8_mask(planes, planes);
+        all_used |= used;
+        let kept = down_from_highest(used) & ALL_PLANES;
         let codes = codes(kept);
         first_codes |= if step < 2 { u32::from(codes) << (16 * step) } else { 0 };
         // Where there is no second byte of codes, the first is written over it.
@@ -323,11 +322,14 @@ fn put_groups<const PAIRS: bool>(
     let end = signs_at + (to.addr() - signs_to.addr());
     let (codes, _) = room.get_mut(groups..)?.split_at_mut_checked(codes_len)?;
     codes.iter_mut().zip(first_codes.to_le_bytes()).for_each(|(to, code)| *to = code);
-    (_mm512_test_epi16_mask(all, _mm512_set1_epi16(-RAW_FROM)) == 0).then_some(end)
+    Some((end, all_used))
 }
 
 /// A bit for each plane of four groups.
 const ALL_PLANES: u64 = 0x3fff_3fff_3fff_3fff;
+/// The bits of what raw values use, and of the highest plane, which the largest magnitude that is
+/// coded uses, too, if a section is dense.
+const RAW_OR_HIGHEST: u64 = 0xe000_e000_e000_e000;
 /// The bits above them.
 const RAW_PLANES: u64 = 0x4000_4000_4000_4000;
 
@@ -392,7 +394,7 @@ fn encode_any(items: &mut Items, values: &[u8], room: &mut [u8], bound: Bound) -
         return encode_apart(items, count, &raw, raw_count, room);
     }
     if raw_count == 0 {
-        encode_coded(items, count, room)
+        encode_coded(items, count, room).map(|(len, _)| len)
     } else {
         encode_raw(items, count, &raw, raw_count, room)
     }
@@ -413,7 +415,7 @@ fn encode_apart(
 ) -> Option<usize> {
     let mut apart = [0; APART_LEN];
     let len = if raw_count == 0 {
-        encode_coded(items, count, &mut apart)
+        encode_coded(items, count, &mut apart).map(|(len, _)| len)
     } else {
         encode_raw(items, count, raw, raw_count, &mut apart)
     }?;
