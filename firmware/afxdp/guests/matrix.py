@@ -8,6 +8,7 @@ What ran is kept with the commit that it ran on, so that a run that was cut off 
 import argparse
 import json
 import re
+import statistics
 import subprocess
 import time
 from collections.abc import Callable
@@ -23,6 +24,8 @@ KERNELS = ["6.1", "6.12", "newest"]
 # Untagged bytes on each of four streams, and tagged ones.
 STREAM = 500_000
 TAGGED = "--bytes 1M --connections 2"
+# Of the speeds' comparison; each has streams of two seconds by each way.
+ROUNDS = 5
 NAMES = {
     "virtio": "virtio_net",
     "virtio-zc": "virtio_net, `iommu_platform=on`",
@@ -96,11 +99,12 @@ def at_mtu(mtu: int) -> Callable[[Pair, Traffic], str]:
         # One port after the other may have something against it.
         for _ in range(3):
             set_mtu(pair, now)
-            alone = None
+            alone = False
             try:
                 traffic.pings(now)
             except Failed as error:
-                alone = reason(error)
+                note(reason(error))
+                alone = True
             try:
                 pair.shims()
                 break
@@ -111,9 +115,9 @@ def at_mtu(mtu: int) -> Callable[[Pair, Traffic], str]:
                 now = int(named[1])
         else:
             raise Failed(f"the shim refuses each MTU that it names, at last {now}")
-        refused = "" if now == mtu else f"refused; at the MTU that it names, {now}, "
+        refused = "" if now == mtu else f"{now} at most: "
         if alone:
-            return f"{refused}the bridge alone loses the longest packets ({alone}): the shim was not checked"
+            return f"{refused}the bridge alone loses packets; not verified"
         return f"{refused}{effect(pair)}: {passes(pair, traffic, now)}"
 
     return case
@@ -155,7 +159,7 @@ def other_queues(pair: Pair) -> str | None:
         return "the card has one queue; "
     job = pair.a.start(f"ethtool -L eth0 combined {1 if has != '1' else 2}")
     lines = job.wait(check=False).strip().splitlines()
-    return f"the driver refuses, `{lines[-1]}`; " if job.status else None
+    return f"the driver refuses ({lines[-1].removeprefix('netlink error: ')}); " if job.status else None
 
 
 def reload(pair: Pair) -> None:
@@ -170,6 +174,46 @@ def upgrade(pair: Pair) -> None:
     pair.ready(pair.a, pair.shim(pair.a))
 
 
+def speed(settings: str) -> Callable[[Pair, Traffic], str]:
+    """The speed of a stream through shims, as parts of the bridge's in the same round: untagged, and tagged. Medians, least and most."""
+
+    def case(pair: Pair, traffic: Traffic) -> str:
+        # By the settings that traffic is sent with: parts of the bridge's.
+        parts: dict[str, list[float]] = {"untagged": [], "tagged": []}
+        speeds = []
+        untagged = "--tos 0 --exact --run-dir /nowhere"
+        for _ in range(ROUNDS):
+            speeds.append(speed_of(traffic, untagged))
+            pair.shims(config=f"[path]\n{settings}")
+            parts["untagged"].append(speed_of(traffic, untagged) / speeds[-1])
+            parts["tagged"].append(speed_of(traffic, "") / speeds[-1])
+            mode = effect(pair)
+            end_shims(pair)
+        told = ", ".join(f"{name} {statistics.median(each):.2f} ({min(each):.2f}-{max(each):.2f})" for name, each in parts.items())
+        return f"{mode}: {told} of {1000 * statistics.median(speeds):.0f} Mbit/s"
+
+    return case
+
+
+def speed_of(traffic: Traffic, arguments: str) -> float:
+    """Gbit/s of one stream from container to container, which arrives as it should."""
+    found = json.loads(traffic.values(f"--seconds 2 {arguments}").wait())
+    must(found["good"], f"values: {found}")
+    return found["gbit_per_second"]
+
+
+def end_shims(pair: Pair) -> None:
+    for guest in pair.guests:
+        guest.run(f"kill {guest.status()['pid']}")
+    for guest in pair.guests:
+        guest.until("! ip link show | grep -q xdp")
+
+
+# With the newest kernel alone.
+SPEEDS = {
+    "speed beside the bridge, defaults": speed(""),
+    "speed beside the bridge, generic": speed('mode = "generic"'),
+}
 # What is tried, in order; each begins with no shim. The offloads come last, since they stay off.
 CASES: dict[str, Callable[[Pair, Traffic], str]] = {
     "the bridge alone": bridge,
@@ -183,6 +227,7 @@ CASES: dict[str, Callable[[Pair, Traffic], str]] = {
     "queues changed": meanwhile(other_queues),
     "rules taken away and back": meanwhile(reload),
     "another shim takes over": meanwhile(upgrade),
+    **SPEEDS,
     "all offloads off": offloads_off,
     "all offloads off, generic": with_path('mode = "generic"', "generic"),
 }
@@ -193,7 +238,7 @@ def try_all(kernel: str, card: str, program: Path, folder: Path, done: dict[str,
     pair = None
     try:
         for case, act in CASES.items():
-            if case in done:
+            if case in done or (case in SPEEDS and kernel != KERNELS[-1]):
                 continue
             note(f"{card}, {kernel}: {case}")
             try:
@@ -224,8 +269,14 @@ def try_all(kernel: str, card: str, program: Path, folder: Path, done: dict[str,
             pair.close()
 
 
+def shown(result: str) -> str:
+    """A cell: of an error, the kernel's word for it."""
+    result = re.sub(r"refused: .*: ([^:]*) \(os error \d+\).*", r"refused: \1", result)
+    return result.replace("|", "/").replace("\n", " ")
+
+
 def page(results: dict, versions: str) -> str:
-    """docs/drivers.md, of what ran."""
+    """docs/drivers.md, of what ran: a column for each card. What differs between kernels is told of each."""
     lines = [
         "# The shim on network drivers",
         "",
@@ -239,22 +290,47 @@ def page(results: dict, versions: str) -> str:
         'compressed; "passes", that they did, and that it compressed nothing.',
         "",
     ]
-    for kernel in KERNELS:
-        cards = [card for card in NAMES if f"{kernel} {card}" in results]
-        if not cards:
-            continue
-        lines += [f"## Linux {results[f'{kernel} {cards[0]}']['release']}", ""]
-        lines += ["| case | " + " | ".join(NAMES[card] for card in cards) + " |", "|---" * (len(cards) + 1) + "|"]
-        for case in CASES:
-            cells = [results[f"{kernel} {card}"]["cases"].get(case, "did not run") for card in cards]
-            if any(cell != "did not run" for cell in cells):
-                lines.append(f"| {case} | " + " | ".join(cell.replace("|", "/").replace("\n", " ") for cell in cells) + " |")
-        lines.append("")
+    releases = {kernel: row["release"] for kernel in KERNELS for key, row in results.items() if key.split()[0] == kernel}
+    cards = [card for card in NAMES if any(key.split()[1] == card for key in results)]
+    titles = []
+    for card in cards:
+        tried = [kernel for kernel in releases if f"{kernel} {card}" in results]
+        titles.append(NAMES[card] + ("" if len(tried) == len(releases) else f", Linux {', '.join(map(series, map(releases.__getitem__, tried)))}"))
+
+    # Cases with the same results share a row.
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for case in CASES:
+        cells = tuple(cell(case, {series(releases[kernel]): results.get(f"{kernel} {card}") for kernel in releases}) for card in cards)
+        rows.setdefault(cells, []).append(case)
+    lines += [f"Kernels: Linux {', '.join(releases.values())}.", ""]
+    lines += ["| case | " + " | ".join(titles) + " |", "|---" * (len(cards) + 1) + "|"]
+    lines += [f"| {'; '.join(cases)} | {' | '.join(cells)} |" for cells, cases in rows.items()]
+    lines += [
+        "",
+        f"Speeds, with Linux {series(list(releases.values())[-1])}, are medians of rounds that try all ways in turn, least and most in brackets.",
+    ]
+    lines += ["Where QEMU emulates the processor, too, they say little of others.", ""]
     for card, text in NOTES.items():
         if any(key.endswith(f" {card}") for key in results):
             lines += [text, ""]
     lines += [versions, ""]
     return "\n".join(lines)
+
+
+def series(release: str) -> str:
+    """The first two numbers of a kernel's release."""
+    return ".".join(release.split("-")[0].split("+")[0].split(".")[:2])
+
+
+def cell(case: str, rows: dict[str, dict | None]) -> str:
+    """What came out on one card, by the kernel if not the same with each."""
+    by_result: dict[str, list[str]] = {}
+    for kernel, row in rows.items():
+        if row is not None and (case not in SPEEDS or kernel == list(rows)[-1]):
+            by_result.setdefault(shown(row["cases"].get(case, "did not run")), []).append(kernel)
+    if len(by_result) <= 1:
+        return next(iter(by_result), "did not run")
+    return "; ".join(f"{', '.join(kernels)}: {result}" for result, kernels in by_result.items())
 
 
 def output_of(*command) -> str:
@@ -270,7 +346,7 @@ def main() -> None:
     parser.add_argument("--again", action="store_true")
     asked = parser.parse_args()
     end_on_sigterm()
-    commit = output_of("git", "-C", ROOT, "rev-parse", "--short", "HEAD").strip()
+    commit = output_of("git", "-C", ROOT, "rev-parse", "--short=7", "HEAD").strip()
     kept = asked.folder / "matrix.json"
     results = json.loads(kept.read_text()) if kept.exists() and not asked.again else {}
     version = re.findall(r"version (\S+)", output_of(*image.command(asked.folder / "root", "qemu-system-x86_64"), "--version"))[0]
