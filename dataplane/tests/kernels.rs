@@ -87,6 +87,22 @@ fn agree_on_decoding(coded: &[u8], len: usize, profile: impl Into<Profile>) -> D
     expected
 }
 
+/// With this bound raw values may be below 1: no exponent tells a kernel of them early.
+#[test]
+fn on_raw_values_anywhere_in_a_dense_section() {
+    let (coded, raw) = (3.0 * 2f32.powi(-24), 2f32.powi(-8));
+    for at in 0..362 {
+        let mut values = [coded; 362];
+        // One; then another in the next step of a kernel's, too.
+        for raw_at in [at, (at + 32) % 362] {
+            values[raw_at] = raw;
+            let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            let profile = bit_plane(-24);
+            agree_on_encoding(&bytes, profile.max_encoded_len(bytes.len()), profile).unwrap();
+        }
+    }
+}
+
 /// Lengths at which kernels change from one step or section to the next, and others.
 fn any_count() -> impl Strategy<Value = usize> {
     prop_oneof![0usize..=40, Just(362), 511usize..=513, Just(1024 + 7), 0usize..800]
