@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import image
-from lab import CARDS, FOLDER, Failed, Pair, end_on_sigterm
+from lab import CARDS, FOLDER, Failed, Guest, Pair, end_on_sigterm
 from traffic import Traffic, must, network, note, set_mtu
 
 ROOT = Path(__file__).parents[3]
@@ -167,10 +167,14 @@ def reload(pair: Pair) -> None:
     pair.a.run(f"echo 'rule = []' >/tmp/shim.toml; kill -HUP {pid}; sleep 1; echo >/tmp/shim.toml; kill -HUP {pid}")
 
 
+def end_shim(guest: Guest) -> None:
+    guest.run(f"kill {guest.status()['pid']}")
+    guest.until("! ip link show | grep -q xdp")
+
+
 def upgrade(pair: Pair) -> None:
     """As a package's upgrade and a restart do: the old one ends, a new one starts."""
-    pair.a.run(f"kill {pair.a.status()['pid']}")
-    pair.a.until("! ip link show | grep -q xdp")
+    end_shim(pair.a)
     pair.ready(pair.a, pair.shim(pair.a))
 
 
@@ -188,7 +192,8 @@ def speed(settings: str) -> Callable[[Pair, Traffic], str]:
             parts["untagged"].append(speed_of(traffic, untagged) / speeds[-1])
             parts["tagged"].append(speed_of(traffic, "") / speeds[-1])
             mode = effect(pair)
-            end_shims(pair)
+            for guest in pair.guests:
+                end_shim(guest)
         told = ", ".join(f"{name} {statistics.median(each):.2f} ({min(each):.2f}-{max(each):.2f})" for name, each in parts.items())
         return f"{mode}: {told} of {1000 * statistics.median(speeds):.0f} Mbit/s"
 
@@ -200,13 +205,6 @@ def speed_of(traffic: Traffic, arguments: str) -> float:
     found = json.loads(traffic.values(f"--seconds 2 {arguments}").wait())
     must(found["good"], f"values: {found}")
     return found["gbit_per_second"]
-
-
-def end_shims(pair: Pair) -> None:
-    for guest in pair.guests:
-        guest.run(f"kill {guest.status()['pid']}")
-    for guest in pair.guests:
-        guest.until("! ip link show | grep -q xdp")
 
 
 # With the newest kernel alone.
@@ -291,27 +289,30 @@ def page(results: dict, versions: str) -> str:
         "",
     ]
     releases = {kernel: row["release"] for kernel in KERNELS for key, row in results.items() if key.split()[0] == kernel}
-    cards = [card for card in NAMES if any(key.split()[1] == card for key in results)]
-    titles = []
-    for card in cards:
-        tried = [kernel for kernel in releases if f"{kernel} {card}" in results]
-        titles.append(NAMES[card] + ("" if len(tried) == len(releases) else f", Linux {', '.join(map(series, map(releases.__getitem__, tried)))}"))
+    newest = series(list(releases.values())[-1])
+    # Of each card that ran, what ran by the kernel's series.
+    ran = {
+        card: {series(release): results[f"{kernel} {card}"] for kernel, release in releases.items() if f"{kernel} {card}" in results}
+        for card in NAMES
+    }
+    ran = {card: by_kernel for card, by_kernel in ran.items() if by_kernel}
+    titles = [NAMES[card] + ("" if len(by_kernel) == len(releases) else f", Linux {', '.join(by_kernel)}") for card, by_kernel in ran.items()]
 
     # Cases with the same results share a row.
     rows: dict[tuple[str, ...], list[str]] = {}
     for case in CASES:
-        cells = tuple(cell(case, {series(releases[kernel]): results.get(f"{kernel} {card}") for kernel in releases}) for card in cards)
+        cells = tuple(cell(case, by_kernel, newest) for by_kernel in ran.values())
         rows.setdefault(cells, []).append(case)
     lines += [f"Kernels: Linux {', '.join(releases.values())}.", ""]
-    lines += ["| case | " + " | ".join(titles) + " |", "|---" * (len(cards) + 1) + "|"]
+    lines += ["| case | " + " | ".join(titles) + " |", "|---" * (len(ran) + 1) + "|"]
     lines += [f"| {'; '.join(cases)} | {' | '.join(cells)} |" for cells, cases in rows.items()]
     lines += [
         "",
-        f"Speeds, with Linux {series(list(releases.values())[-1])}, are medians of rounds that try all ways in turn, least and most in brackets.",
+        f"Speeds, with Linux {newest}, are medians of rounds that try all ways in turn, least and most in brackets.",
     ]
     lines += ["Where QEMU emulates the processor, too, they say little of others.", ""]
     for card, text in NOTES.items():
-        if any(key.endswith(f" {card}") for key in results):
+        if card in ran:
             lines += [text, ""]
     lines += [versions, ""]
     return "\n".join(lines)
@@ -322,11 +323,11 @@ def series(release: str) -> str:
     return ".".join(release.split("-")[0].split("+")[0].split(".")[:2])
 
 
-def cell(case: str, rows: dict[str, dict | None]) -> str:
+def cell(case: str, by_kernel: dict[str, dict], newest: str) -> str:
     """What came out on one card, by the kernel if not the same with each."""
     by_result: dict[str, list[str]] = {}
-    for kernel, row in rows.items():
-        if row is not None and (case not in SPEEDS or kernel == list(rows)[-1]):
+    for kernel, row in by_kernel.items():
+        if case not in SPEEDS or kernel == newest:
             by_result.setdefault(shown(row["cases"].get(case, "did not run")), []).append(kernel)
     if len(by_result) <= 1:
         return next(iter(by_result), "did not run")

@@ -175,7 +175,8 @@ fn encode_taken(items: &Items, count: usize, room: &mut [u8]) -> Option<usize> {
 }
 
 /// Encodes a section of `count` values to the start of `room`, which is large enough; returns its
-/// length, and a bit for each plane of four groups that any of its items uses.
+/// length, and the planes that its items use, as [`put_groups`]. With a raw value among them, what
+/// is written is no section.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
@@ -230,11 +231,11 @@ fn put_map(items: &Items, count: usize, room: &mut [u8]) -> Option<usize> {
     Some(1 + presence_len + len)
 }
 
-/// Writes signs, codes and planes of `count` items at `signs_at`; where they end. `items` gives 32
-/// of them: words with their signs, magnitudes, plane values. None if a magnitude is that of a raw
-/// value, or `room` is too small. With `PAIRS`, two steps are taken at a time: that is faster if
-/// their number is always about the same, and else the processor foretells two branches wrongly in
-/// place of one.
+/// Writes signs, codes and planes of `count` items at `signs_at`; returns where they end, and a bit
+/// for each plane of four groups that any item uses. `items` gives 32 of them: words with their
+/// signs, and plane values. None if `room` is too small. With `PAIRS`, two steps are taken at a
+/// time: that is faster if their number is always about the same, and else the processor foretells
+/// two branches wrongly in place of one.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
@@ -327,11 +328,11 @@ fn put_groups<const PAIRS: bool>(
 
 /// A bit for each plane of four groups.
 const ALL_PLANES: u64 = 0x3fff_3fff_3fff_3fff;
-/// The bits of what raw values use, and of the highest plane, which the largest magnitude that is
-/// coded uses, too, if a section is dense.
-const RAW_OR_HIGHEST: u64 = 0xe000_e000_e000_e000;
 /// The bits above them.
 const RAW_PLANES: u64 = 0x4000_4000_4000_4000;
+/// The highest plane and the bits above it, one of which each raw value uses. If a section is
+/// dense, the largest magnitude that is coded uses that plane, too.
+const RAW_OR_HIGHEST: u64 = 0xe000_e000_e000_e000;
 
 /// From 32 words to their 16 planes, eight words at a time.
 #[inline]
