@@ -1,15 +1,14 @@
 //! Aggregation: an aggregator and its workers, packet by packet.
 
-mod common;
-
-use common::aggregation::{
-    bit_plane, code_of, exact_sum, le_bytes, size_class, sum_of, with_cookie, worker_settings,
-};
 use gradwire::aggregate::{Aggregator, Event, Outcome, Poll, Settings, To, Worker};
 use gradwire::engine::Millis;
 use gradwire::kernels::Kernel;
 use gradwire::sums::{Summable, limit, value_of};
 use gradwire::wire::chunk::{Blocks, Body, Head, Limits, MAX_PACKET_LEN, NO_COOKIE, Packet, Part};
+
+use crate::common::aggregation::{
+    bit_plane, code_of, exact_sum, le_bytes, size_class, sum_of, with_cookie, worker_settings,
+};
 
 type EthernetAggregator = Aggregator<u8, 2, 32, 16>;
 

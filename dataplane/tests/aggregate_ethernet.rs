@@ -1,11 +1,8 @@
 //! An aggregator on Ethernet: what `etherparse` writes, it takes; what it sends, `etherparse`
 //! reads.
 
-mod common;
-
 use std::net::Ipv4Addr;
 
-use common::aggregation::{exact_sum, le_bytes, worker_settings};
 use etherparse::{
     EtherType, IpFragOffset, Ipv4Header, LinkSlice, NetSlice, PacketBuilder, SlicedPacket, TransportSlice,
 };
@@ -16,6 +13,8 @@ use gradwire::codec::bit_plane::Bound;
 use gradwire::engine::Millis;
 use gradwire::kernels::Kernel;
 use gradwire::wire::chunk::{Limits, MAX_PACKET_LEN, PORT, TOS};
+
+use crate::common::aggregation::{exact_sum, le_bytes, worker_settings};
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const IP: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);

@@ -2,11 +2,8 @@
 //! forget and workers that come late: every worker gets the exact sum, or all agree to fall back,
 //! within a bounded time.
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::aggregation::{bit_plane, exact_sum, le_bytes, size_class};
 use gradwire::aggregate::{
     Aggregator, Event, Failure, Outcome, Parent, Poll, Settings, To, Worker, WorkerSettings,
 };
@@ -15,6 +12,8 @@ use gradwire::kernels::Kernel;
 use gradwire::sums::Summable;
 use gradwire::wire::chunk::{Limits, MAX_PACKET_LEN, MIN_MTU};
 use proptest::prelude::*;
+
+use crate::common::aggregation::{bit_plane, exact_sum, le_bytes, size_class, whole_units};
 
 /// A sender or a receiver: workers by number, aggregators from here on.
 type Address = u16;
@@ -405,7 +404,7 @@ fn has_over(inputs: &[Vec<u8>], range: std::ops::Range<usize>, profile: Summable
     let limit = f64::from((i32::MAX - 1) / inputs.len() as i32);
     inputs.iter().any(|input| {
         input[range.clone()].as_chunks::<4>().0.iter().any(|value| {
-            let units = common::aggregation::whole_units(u32::from_le_bytes(*value), profile);
+            let units = whole_units(u32::from_le_bytes(*value), profile);
             units.is_some_and(|units| units.abs() > limit)
         })
     })

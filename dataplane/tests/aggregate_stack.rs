@@ -2,12 +2,9 @@
 //! aggregator up, ping it, and sum with it over UDP, by copies and by a multicast group. Time is
 //! simulated.
 
-mod common;
-
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 
-use common::aggregation::{exact_sum, le_bytes, worker_settings};
 use gradwire::aggregate::{
     Arrival, EthernetAggregator, Event, MAX_FRAME_LEN, Outcome, Poll, Served, Settings, Worker,
 };
@@ -21,6 +18,8 @@ use smoltcp::phy::{ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxT
 use smoltcp::socket::{icmp, udp};
 use smoltcp::time::Instant;
 use smoltcp::wire::{EthernetAddress, Icmpv4Packet, Icmpv4Repr, IpAddress, IpCidr};
+
+use crate::common::aggregation::{exact_sum, le_bytes, worker_settings};
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const IP: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);

@@ -1,13 +1,12 @@
 //! A worker's window and timer.
 
-mod common;
-
-use common::aggregation::worker_settings;
 use gradwire::Millis;
 use gradwire::aggregate::{Aggregator, Event, Outcome, Poll, Settings, Worker, WorkerSettings};
 use gradwire::codec::bit_plane::Bound;
 use gradwire::kernels::Kernel;
 use gradwire::wire::chunk::{Body, Head, Limits, Packet};
+
+use crate::common::aggregation::worker_settings;
 
 const LIMITS: Limits = Limits { blocks: 1, window: 4, mtu: 1500 };
 

@@ -1,14 +1,13 @@
 //! Codec 2's definition: its laws in `f64`, the second implementation's files, and any bytes.
 
-mod common;
-
-use common::bit_plane::BitPlaneLaws;
-use common::golden::golden;
 use gradwire::codec::bit_plane::{
     Bound, BoundError, SECTION_VALUES, decode_payload, encode_payload, max_encoded_len,
 };
 use gradwire::codec::{DecodeError, EncodeError};
 use proptest::prelude::*;
+
+use crate::common::bit_plane::BitPlaneLaws;
+use crate::common::golden::golden;
 
 fn bound(y: i8) -> Bound {
     Bound::new(y).unwrap()

@@ -1,13 +1,9 @@
 //! Aggregation's packets and sums against what a second implementation wrote, from
 //! docs/aggregation-protocol.md.
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 
-use common::aggregation::{bit_plane, size_class};
-use common::golden::golden;
 use gradwire::aggregate::{Aggregator, Event, Outcome, Poll, Settings, To, Worker, WorkerSettings};
 use gradwire::codec::ParamsError;
 use gradwire::codec::bit_plane::BoundError;
@@ -18,6 +14,9 @@ use gradwire::sums::{Summable, UnitError};
 use gradwire::wire::chunk::{
     Blocks, Body, ChunkError, Head, Limits, MAX_PACKET_LEN, NO_COOKIE, Packet, Part, Refusal,
 };
+
+use crate::common::aggregation::{bit_plane, exact_sum, size_class};
+use crate::common::golden::golden;
 
 const NOW: Millis = Millis(100);
 const KEY: u64 = 0x1122_3344_5566_7788;
@@ -231,7 +230,7 @@ fn examples_of_the_format_document() {
     assert_eq!(names[3..6], ["contribute", "contribute", "result"]);
     let [first, second, sums, sums_of_codec_1] = values else { panic!() };
     for (profile, sums) in [(bit_plane(-10), sums), (size_class(10, 3, 0), sums_of_codec_1)] {
-        assert_eq!(common::aggregation::exact_sum(&[first.1.clone(), second.1.clone()], profile), sums.1);
+        assert_eq!(exact_sum(&[first.1.clone(), second.1.clone()], profile), sums.1);
     }
 }
 

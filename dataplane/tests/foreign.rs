@@ -1,14 +1,13 @@
 //! Changes of frames on their way, and frames of others under the mark: foreign frames pass as they
 //! are, and no compressed bytes reach a host as data.
 
-mod common;
-
-use common::engines::{egress, ingress, rules};
-use common::{ACK, IpSpec, Spec, TransportSpec, gradient, host_accepts, le_bytes, repair_checksums};
 use gradwire::engine::{Egress, Ingress};
 use gradwire::kernels::Kernel;
 use gradwire::rules::{Alignment, DEFAULT_MARK, Framing, Heuristic, Rule};
 use gradwire::verdict::{Change, DropReason, PassReason, Verdict};
+
+use crate::common::engines::{egress, ingress, rules};
+use crate::common::{ACK, IpSpec, Spec, TransportSpec, gradient, host_accepts, le_bytes, repair_checksums};
 
 /// Payloads are cut anywhere, and do not look like values.
 const RULE: Rule = Rule { alignment: Alignment::Payload, heuristic: Heuristic::Off, ..Rule::STATIC };

@@ -1,11 +1,8 @@
 //! Receive, process, transmit, over a device made of queues.
 
-mod common;
-
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 
-use common::{ACK, IpSpec, Spec, TransportSpec, gradient, host_accepts, le_bytes};
 use gradwire::codec::decode_payload;
 use gradwire::engine::{Millis, NO_CAPABILITIES};
 use gradwire::forward::{Buffer, Device, Forwarder, Losses, Port, forward_batch};
@@ -14,6 +11,10 @@ use gradwire::profile::Profile;
 use gradwire::rules::{DEFAULT_MARK, Framing, Rule, Rules};
 use gradwire::verdict::{Change, Counters, DropReason, PassReason, Verdict};
 use gradwire::wire::rewrite::complete_checksum;
+
+use crate::common::{
+    ACK, IpSpec, Spec, TransportSpec, gradient, host_accepts, le_bytes, repair_ipv4_checksum,
+};
 
 const MTU: u16 = 1500;
 const NOW: Millis = Millis(0);
@@ -438,7 +439,7 @@ fn a_compressed_frame_is_not_completed_though_its_checksum_looks_left_to_offload
             for tos in [0x28, 0] {
                 let mut remarked = wire.clone();
                 remarked[15] = tos;
-                common::repair_ipv4_checksum(&mut remarked);
+                repair_ipv4_checksum(&mut remarked);
                 device.completes = true;
                 device.arrive(Port::Network, &remarked);
                 completing.forward(&mut device, Port::Network, 4, NOW, &NO_CAPABILITIES);

@@ -1,9 +1,5 @@
 //! Whole frames through both engines: generated, corrupted, random.
 
-mod common;
-
-use common::engines::{MTU, egress, ingress, rules};
-use common::{ACK, IpSpec, Spec, TIMESTAMPS, TransportSpec, gradient, host_accepts, le_bytes};
 use gradwire::codec::bit_plane::Bound;
 use gradwire::codec::{Params, Split};
 use gradwire::engine::{Egress, Ingress, NO_CAPABILITIES};
@@ -14,6 +10,9 @@ use gradwire::verdict::{Change, DropReason, PassReason, TaggedTraffic, Verdict};
 use gradwire::wire::flow_key::FlowKey;
 use gradwire::wire::frame::MAX_LINK_LEN;
 use proptest::prelude::*;
+
+use crate::common::engines::{MTU, egress, ingress, rules};
+use crate::common::{ACK, IpSpec, Spec, TIMESTAMPS, TransportSpec, gradient, host_accepts, le_bytes};
 
 /// The default, and UDP too.
 /// Payloads begin within values, too, and do not look like some.

@@ -1,12 +1,9 @@
 //! The golden files and the examples of FORMAT.md, which a second implementation wrote.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use common::golden::{golden, golden_frames};
 use gradwire::codec::bit_plane::Bound;
 use gradwire::codec::{Params, decode_payload, encode_payload, max_encoded_len};
 use gradwire::engine::{CapabilityTable, Egress, Ingress, Millis, NO_CAPABILITIES};
@@ -15,6 +12,9 @@ use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 use gradwire::rules::{DEFAULT_MARK, Framing, Heuristic, Rule, Rules};
 use gradwire::verdict::Verdict;
+
+use crate::common::golden::{golden, golden_frames};
+use crate::common::host_accepts;
 
 const ISN: u32 = 999;
 const NOW: Millis = Millis(0);
@@ -88,7 +88,7 @@ fn check_frames(name: &str, frames: &[Vec<u8>; 3], rule: Rule) {
     let verdict = ingress.process(wire, &mut out, &NO_CAPABILITIES);
     let Verdict::Changed { len, .. } = verdict else { panic!("{name}: {verdict:?}") };
     assert_eq!(&out[..len], restored, "{name}");
-    assert!(common::host_accepts(restored).is_some());
+    assert!(host_accepts(restored).is_some());
     for len in 0..wire.len() {
         let verdict = ingress.process(&wire[..len], &mut out, &NO_CAPABILITIES);
         assert!(!matches!(verdict, Verdict::Changed { .. }), "{name} cut to {len}: {verdict:?}");

@@ -1,14 +1,13 @@
 //! Payload that does not look like values goes untouched (FORMAT.md §5.1, S9), and so does what its
 //! connection sends after it.
 
-mod common;
-
-use common::engines::rules;
-use common::{ACK, SYN, Spec, TransportSpec, gradient, le_bytes};
 use gradwire::engine::{Egress, Millis, NO_CAPABILITIES};
 use gradwire::kernels::Kernel;
 use gradwire::rules::{Alignment, Heuristic, Rule};
 use gradwire::verdict::{Change, PassReason, Verdict};
+
+use crate::common::engines::rules;
+use crate::common::{ACK, SYN, Spec, TransportSpec, gradient, le_bytes};
 
 const ORIGIN: u32 = 1000;
 const LEN: usize = 400;

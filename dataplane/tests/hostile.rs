@@ -1,11 +1,6 @@
 //! A hostile wire, and hostile hosts: what may be made of every prefix, flipped bit, lying length,
 //! bomb and flood.
 
-mod common;
-
-use common::engines::{NOW, egress, ingress, rules};
-use common::golden::golden_frames;
-use common::{ACK, IpSpec, Spec, TransportSpec, gradient, host_accepts, le_bytes, repair_checksums};
 use gradwire::codec::Params;
 use gradwire::codec::bit_plane::Bound;
 use gradwire::engine::{Egress, Ingress, Millis, NO_CAPABILITIES};
@@ -13,6 +8,10 @@ use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 use gradwire::rules::{Alignment, Framing, Heuristic, Rule};
 use gradwire::verdict::{Change, DropReason, PassReason, Verdict};
+
+use crate::common::engines::{NOW, egress, ingress, rules};
+use crate::common::golden::golden_frames;
+use crate::common::{ACK, IpSpec, Spec, TransportSpec, gradient, host_accepts, le_bytes, repair_checksums};
 
 const ORIGIN: u32 = 1000;
 /// The default, and UDP too.

@@ -3,8 +3,7 @@
 use gradwire::codec::{Class, Lane, Params, Split, decode_lane, encode_lane};
 use proptest::prelude::*;
 
-mod common;
-use common::laws::Laws;
+use crate::common::laws::Laws;
 
 fn any_params() -> impl Strategy<Value = Params> {
     (1u8..=14, -80i8..=127)

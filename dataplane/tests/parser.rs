@@ -1,12 +1,11 @@
 //! The frame parser on its own: each stage refuses what it has to, whatever later stages would
 //! find.
 
-mod common;
-
-use common::{ACK, IpSpec, SYN, Spec, TransportSpec};
 use gradwire::verdict::PassReason;
 use gradwire::wire::flow_key::FlowKey;
 use gradwire::wire::frame::{IpFrame, MAX_LINK_LEN};
+
+use crate::common::{ACK, IpSpec, SYN, Spec, TransportSpec};
 
 fn with_options(options: &[u8]) -> Spec {
     let transport = TransportSpec::Tcp { seq: 1, flags: ACK, options: options.to_vec() };

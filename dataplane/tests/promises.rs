@@ -2,16 +2,15 @@
 //! alignment or not at all. The verifier knows what the host sent, and nothing of what the engine
 //! believes.
 
-mod common;
-
-use common::engines::{ingress, rules};
-use common::{ACK, Spec, TransportSpec, gradient, host_accepts, le_bytes};
 use gradwire::engine::{Egress, Ingress, Millis, NO_CAPABILITIES};
 use gradwire::flow::CLOSED_MS;
 use gradwire::kernels::Kernel;
 use gradwire::rules::{Alignment, DEFAULT_MARK, Framing, Heuristic, Rule, Rules};
 use gradwire::verdict::{Change, PassReason, Verdict};
 use proptest::prelude::*;
+
+use crate::common::engines::{ingress, rules};
+use crate::common::{ACK, Spec, TransportSpec, gradient, host_accepts, le_bytes};
 
 const FIN: u8 = 0x01;
 const RST: u8 = 0x04;

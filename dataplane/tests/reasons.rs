@@ -1,16 +1,17 @@
 //! Every reason for passing or dropping a frame: reached by one frame, and counted under its name.
 
-mod common;
-
 use std::collections::BTreeSet;
 
-use common::{ACK, IpSpec, SYN, Spec, TransportSpec, gradient, le_bytes};
 use gradwire::engine::{CapabilityTable, Egress, Ingress, Millis, NO_CAPABILITIES};
 use gradwire::flow::Negotiation;
 use gradwire::flow::capabilities::Slot;
 use gradwire::kernels::Kernel;
 use gradwire::rules::{Alignment, DEFAULT_MARK, Framing, Rule, Rules};
 use gradwire::verdict::{Change, Counters, DropReason, PassReason, Verdict};
+
+use crate::common::{
+    ACK, IpSpec, SYN, Spec, TransportSpec, gradient, host_accepts, le_bytes, repair_checksums,
+};
 
 const NOW: Millis = Millis(5);
 const ORIGIN: u32 = 0xffff_fff0; // wraps within the first segment
@@ -300,7 +301,7 @@ fn every_reason_at_ingress() {
             drop(DropReason::Recomputed),
             routed(&{
                 let mut wire = wire.clone();
-                common::repair_checksums(&mut wire, 0);
+                repair_checksums(&mut wire, 0);
                 wire
             }),
         ),
@@ -356,7 +357,7 @@ fn a_checksum_left_to_offload_is_not_a_wrong_one() {
         ) else {
             panic!("{framing:?}")
         };
-        assert!(common::host_accepts(&host[..len]).is_some());
+        assert!(host_accepts(&host[..len]).is_some());
     }
 }
 

@@ -1,9 +1,6 @@
 //! Sums of what codecs restore: each contribution against `f64`, sums against 64-bit integers,
 //! every kernel against the definition.
 
-mod common;
-
-use common::aggregation::{any_profile, bit_plane, code_of, size_class, sum_of, unit_of, whole_units};
 use gradwire::aggregate::{Aggregator, EthernetAggregator};
 use gradwire::codec::bit_plane::sums::{self, MAX_CODED};
 use gradwire::codec::bit_plane::{Bound, SECTION_VALUES, decode_value, encode_value};
@@ -15,6 +12,8 @@ use gradwire::sums::{
 };
 use gradwire::wire::chunk::MAX_SECTION_LEN;
 use proptest::prelude::*;
+
+use crate::common::aggregation::{any_profile, bit_plane, code_of, size_class, sum_of, unit_of, whole_units};
 
 /// The value restored for a value, from the definition.
 fn restored(bits: u32, profile: Summable) -> u32 {
@@ -453,7 +452,7 @@ fn verify_all(profile: Summable, restored: impl Fn(u32) -> u32) {
 }
 
 #[test]
-#[ignore = "all 2^32 inputs, minutes: cargo test --release -p gradwire --test sums -- --ignored"]
+#[ignore = "all 2^32 inputs, minutes: cargo test --release -p gradwire --test all -- --ignored sums::"]
 fn every_value_counts_what_it_is_worth() {
     std::thread::scope(|scope| {
         for bound in [Bound::MIN, -10, Bound::MAX].map(|y| Bound::new(y).unwrap()) {
@@ -465,7 +464,7 @@ fn every_value_counts_what_it_is_worth() {
 }
 
 #[test]
-#[ignore = "all 2^32 inputs, minutes: cargo test --release -p gradwire --test sums -- --ignored"]
+#[ignore = "all 2^32 inputs, minutes: cargo test --release -p gradwire --test all -- --ignored sums::"]
 fn every_value_of_codec_1_does() {
     std::thread::scope(|scope| {
         for (b, k, x) in [(10, 3, 0), (14, 8, Params::MIN_SCALE), (1, 0, i8::MAX)] {
@@ -480,7 +479,7 @@ fn every_value_of_codec_1_does() {
 /// Kernels against the definition, in blocks that follow one another, so that nearly all have
 /// either coded or raw values alone.
 #[test]
-#[ignore = "all 2^32 inputs, minutes: cargo test --release -p gradwire --test sums -- --ignored"]
+#[ignore = "all 2^32 inputs, minutes: cargo test --release -p gradwire --test all -- --ignored sums::"]
 fn every_kernel_adds_every_value() {
     let kernels: Vec<Kernel> = Kernel::available().collect();
     for profile in [bit_plane(-10), size_class(10, 3, 0)] {

@@ -16,7 +16,7 @@ use smoltcp::socket::tcp;
 use smoltcp::time::Instant;
 use smoltcp::wire::{HardwareAddress, IpAddress, IpCidr, Ipv4Packet, Ipv6Packet};
 
-mod common;
+use crate::common;
 
 const VALUES: usize = 100_000;
 const LINK: [u8; 12] = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];

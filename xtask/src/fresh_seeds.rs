@@ -48,21 +48,26 @@ impl Properties {
         let mut properties = Self { workspace, ..Self::default() };
         let mut sources = Command::new("git");
         sources.args(["ls-files", "*.rs"]).args(without).current_dir(root().join(folder));
-        for path in output(&mut sources)?.lines() {
-            properties.add(path, &fs::read_to_string(root().join(folder).join(path))?);
+        let paths = output(&mut sources)?;
+        let paths: Vec<_> = paths.lines().collect();
+        for path in &paths {
+            properties.add(path, &fs::read_to_string(root().join(folder).join(path))?, &paths);
         }
         Ok(properties)
     }
 
-    /// Adds those of a source file.
-    fn add(&mut self, path: &str, text: &str) {
+    /// Adds those of a source file, one of `paths`. A folder `tests` is one program if it has an
+    /// `all.rs`, and a program a file or folder within it if not.
+    fn add(&mut self, path: &str, text: &str, paths: &[&str]) {
         let tests = tests_in(text);
         if tests.is_empty() {
             return;
         }
         self.tests.extend(tests);
-        let mut parts = path.split('/').skip_while(|part| *part != "tests").skip(1);
-        if let Some(program) = parts.next() {
+        let parts: Vec<_> = path.split('/').collect();
+        if let Some(at) = parts.iter().position(|part| *part == "tests") {
+            let all = [&parts[..=at], &["all.rs"]].concat();
+            let program = if paths.contains(&&*all.join("/")) { "all.rs" } else { parts[at + 1] };
             self.programs.insert(program.trim_end_matches(".rs").to_owned());
         }
     }
@@ -162,13 +167,17 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_named_after_its_file_or_folder() {
+    fn a_program_is_named_after_its_file_or_folder_or_is_all() {
+        let paths =
+            ["a/src/lib.rs", "tests/one.rs", "b/tests/two/main.rs", "c/tests/all.rs", "c/tests/three.rs"];
         let mut properties = Properties::default();
-        for path in ["a/src/lib.rs", "a/tests/one.rs", "b/tests/two/main.rs"] {
-            properties.add(path, TEXT);
+        for path in paths.iter().filter(|path| !path.ends_with("all.rs")) {
+            properties.add(path, TEXT, &paths);
         }
-        properties.add("a/tests/none.rs", "fn e() {}");
-        assert!(properties.programs().ends_with(&["--lib", "--test", "one", "--test", "two"]));
+        properties.add("a/tests/none.rs", "fn e() {}", &paths);
+        assert!(
+            properties.programs().ends_with(&["--lib", "--test", "all", "--test", "one", "--test", "two"])
+        );
         assert_eq!(properties.tests.iter().map(String::as_str).collect::<Vec<_>>(), ["b", "c"]);
     }
 }

@@ -1,16 +1,11 @@
 //! The handshake (FORMAT.md §5.5): two hosts agree on their SYNs, or nothing is compressed.
 //! `etherparse` writes and reads the frames.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod capabilities;
 mod connections;
 mod forgotten;
 mod rules;
 
-use common::engines::rules;
-use common::{gradient, host_accepts, le_bytes};
 use etherparse::{
     IpHeaders, IpNumber, Ipv4Header, Ipv6Header, PacketBuilder, SingleVlanHeader, SlicedPacket, TcpHeader,
     TransportSlice, VlanHeader,
@@ -23,6 +18,9 @@ use gradwire::verdict::{Change, PassReason, Verdict};
 use gradwire::wire::frame::MAX_LINK_LEN;
 use gradwire::{Params, Split};
 use proptest::prelude::*;
+
+use crate::common::engines::rules;
+use crate::common::{gradient, host_accepts, le_bytes};
 
 const MTU: u16 = 1500;
 const NOW: Millis = Millis(0);
