@@ -13,10 +13,13 @@ use gradwire::codec::bit_plane::Bound;
 use gradwire::kernels::Kernel;
 use gradwire::profile::Profile;
 
+#[allow(dead_code, reason = "a part of it is used here")]
 mod common;
+#[path = "common/every_value.rs"]
+mod every_value;
 use common::bit_plane::BitPlaneLaws;
-use common::every_value::{BLOCK, NO_SCALE, on_every_block, on_every_value, parameters, row};
 use common::laws::Laws;
+use every_value::{BLOCK, NO_SCALE, on_every_block, on_every_value, parameters, row};
 
 const BOUNDS: std::ops::RangeInclusive<u8> = Params::MIN_B..=Params::MAX_B;
 /// Both extremes, and scales at which small and large values of neural networks lie.

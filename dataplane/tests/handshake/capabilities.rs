@@ -5,7 +5,6 @@ use std::ops::Range;
 use gradwire::flow::{OPENING_MS, UNUSED_MS, WAYS};
 
 use super::*;
-
 use crate::common::{ACK, IpSpec, SYN, Spec, TransportSpec};
 
 #[test]
