@@ -31,8 +31,8 @@ def ran(words):
 
 
 def results(out):
-    """The ranks' lines of `tiny.result`."""
-    return [json.loads(line) for line in out.splitlines() if line.startswith('{"weights"')]
+    """What `tiny.result` printed at each rank. Another rank's line may stand before it: unbuffered, its end comes by itself."""
+    return [json.loads(found) for found in re.findall('{"weights".*', out)]
 
 
 def variant(name, change):
