@@ -32,9 +32,11 @@ pub enum Error {
     #[error("{0}")]
     Usage(String),
     /// The simulator or the planner refused what it was given.
+    #[cfg(feature = "cli")]
     #[error("{0}")]
     Sim(#[from] gradwire_simulator::SimError),
     /// Ranks of a job cannot exchange anything.
+    #[cfg(feature = "cli")]
     #[error("{0}")]
     Link(#[from] gradwire_collectives::LinkError),
     /// The output could not be written. If its kind is `BrokenPipe`, the reader has gone.

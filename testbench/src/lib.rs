@@ -13,15 +13,20 @@
 //! - Timed: [`mod@bench`] is the yardstick, for people and for the planner.
 //! - Out: [`report`] for people, `serde` for programs. [`cmd`] has the subcommands of `gradwire`.
 
-pub mod bench;
 pub mod check;
-pub mod cmd;
 pub mod error;
 pub mod from_wire;
 pub mod input;
 pub mod oracle;
 pub mod replay;
-pub mod report;
-pub mod rtl;
 pub mod softcore;
 pub mod verify;
+
+#[cfg(feature = "cli")]
+pub mod bench;
+#[cfg(feature = "cli")]
+pub mod cmd;
+#[cfg(feature = "cli")]
+pub mod report;
+#[cfg(feature = "cli")]
+pub mod rtl;

@@ -9,11 +9,17 @@
 //! [`path`] is the way of the frames, [`telemetry`] what the shim tells about itself, [`system`]
 //! what it asks of the system, [`commands`] what an operator types, and [`cli`] lists the commands.
 
-pub mod cli;
-pub mod commands;
 pub mod config;
+
+#[cfg(feature = "shim")]
+pub mod cli;
+#[cfg(feature = "shim")]
+pub mod commands;
+#[cfg(feature = "shim")]
 pub mod path;
+#[cfg(feature = "shim")]
 pub mod system;
+#[cfg(feature = "shim")]
 pub mod telemetry;
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use crate::error::{Error, Outcome};
 use crate::input::Capture;
 use crate::input::recordings::{display, read};
 use crate::replay::Setup;
+use crate::report::ProgressBar;
 use crate::softcore::Pair;
 use crate::softcore::interactive::Session;
 use crate::softcore::machine::Options;
@@ -88,6 +89,8 @@ pub fn run(args: &Args, out: &mut impl Write) -> Result<Outcome, Error> {
         Session::new(&mut pair, &capture, logs).run(&mut std::io::stdin().lock(), out)?;
         return Ok(Outcome::Held);
     }
-    let (report, passages) = pair.replay(&setup, &capture)?;
+    let progress = ProgressBar::new("frames", capture.frames.len() as u64);
+    let (report, passages) = pair.replay(&setup, &capture, || progress.step())?;
+    drop(progress);
     super::replay::report(&replay, out, &capture, &report, &passages, None)
 }

@@ -118,7 +118,6 @@ mod tests {
     }
 
     /// Verified by another crate's parser, and by how many rectangles there are.
-    #[cfg(feature = "png")]
     #[test]
     fn every_column_and_share_is_drawn() {
         let options = resvg::usvg::Options::default();

@@ -22,7 +22,6 @@ use gradwire::rules::Rule;
 use crate::error::Error;
 use crate::input::Capture;
 use crate::replay::{Engines, Passage, Setup, source_mac};
-use crate::report::ProgressBar;
 use crate::verify::frame::{Segment, View};
 use crate::verify::{self, Findings};
 use machine::{Machine, Options, PATIENCE};
@@ -107,21 +106,25 @@ impl Pair {
         Ok([Some(wire), arrived])
     }
 
-    /// Sends all of a capture, and verifies what arrives. If the cores' frames are not those of the
+    /// Sends all of a capture, and verifies what arrives; calls `step` for each frame. If the cores' frames are not those of the
     /// host's engines, or their counters not those of the frames, the report says so.
     ///
     /// # Errors
     /// An emulator has gone, or the rule contradicts itself.
-    pub fn replay(&mut self, setup: &Setup, capture: &Capture) -> Result<(Findings, Vec<Passage>), Error> {
+    pub fn replay(
+        &mut self,
+        setup: &Setup,
+        capture: &Capture,
+        step: impl Fn(),
+    ) -> Result<(Findings, Vec<Passage>), Error> {
         // Of the cores, nobody knows that both ends are here.
         let setup = &Setup { datagrams: false, ..setup.clone() };
         let mut engines =
             Engines::new(setup, capture).map_err(|refused| Error::Usage(refused.to_string()))?;
-        let progress = ProgressBar::new("frames", capture.frames.len() as u64);
         let mut differing = Vec::new();
         let mut passages = Vec::new();
         for frame in &capture.frames {
-            progress.step();
+            step();
             let mut passage = engines.send(frame);
             let [wire, arrived] = self.send(side(&frame.bytes), &frame.bytes)?;
             let expected = (passage.on_wire(&frame.bytes), passage.delivered(&frame.bytes));

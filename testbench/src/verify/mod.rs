@@ -15,6 +15,7 @@ use crate::replay::{MIN_FRAME_LEN, Passage, Setup, source_mac};
 pub mod capabilities;
 mod connections;
 pub mod eligible;
+#[cfg(feature = "cli")]
 pub mod exchange;
 mod findings;
 pub mod frame;

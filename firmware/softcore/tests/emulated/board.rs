@@ -23,6 +23,6 @@ fn a_board_outside_the_crate_forwards_and_answers() {
 #[test]
 fn a_board_outside_the_crate_compresses() {
     let mut pair = Pair::start(&example(), &Rule::DEFAULT).unwrap();
-    let (report, _) = pair.replay(&Setup::new(Rule::DEFAULT), &recording("ring4_mtu1450")).unwrap();
+    let (report, _) = pair.replay(&Setup::new(Rule::DEFAULT), &recording("ring4_mtu1450"), || ()).unwrap();
     assert!(report.ok && report.compressed > 100, "{:#?}", report.failures);
 }

@@ -25,7 +25,7 @@ fn crosses(name: &str, framing: Framing) {
     let attempt = |number| {
         let began = Instant::now();
         let mut pair = Pair::start(&firmware(), &rule).unwrap();
-        let (report, passages) = pair.replay(&Setup::new(rule), &recording(name)).unwrap();
+        let (report, passages) = pair.replay(&Setup::new(rule), &recording(name), || ()).unwrap();
         let in_time = began.elapsed() < Duration::from_millis(OPENING_MS);
         (report.ok || in_time || number == ATTEMPTS).then_some((pair, report, passages))
     };
