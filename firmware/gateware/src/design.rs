@@ -92,9 +92,9 @@ impl Design {
         let sources = Path::new(SOURCES);
         let mut command = Command::new("verilator");
         command.args(["--cc", "--exe", "--build", "-j", "2", "-O3", "--x-assign", "unique", "-Wall"]);
-        // With counters, the compiler takes longer than the clocks that are run once it is done.
-        let optimised = if self.coverage.is_some() { "-O0" } else { "-O2" };
-        command.args(["-CFLAGS", &format!("-std=c++17 {optimised} -Wno-attributes")]);
+        command.args(["-CFLAGS", "-std=c++17 -Wno-attributes"]);
+        // The compiler takes longer than the clocks that are run once it is done.
+        command.args(["-MAKEFLAGS", "OPT_FAST=-O1 OPT_GLOBAL=-O1 OPT_SLOW=-O0"]);
         command.args(["--prefix", "Vtop", "-Mdir"]).arg(folder.join("obj"));
         command.args(self.defines.iter().map(|name| format!("-D{name}")));
         if self.coverage.is_some() {
