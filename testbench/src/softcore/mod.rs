@@ -106,8 +106,9 @@ impl Pair {
         Ok([Some(wire), arrived])
     }
 
-    /// Sends all of a capture, and verifies what arrives; calls `step` for each frame. If the cores' frames are not those of the
-    /// host's engines, or their counters not those of the frames, the report says so.
+    /// Sends all of a capture, and verifies what arrives; calls `step` for each frame. If the
+    /// cores' frames are not those of the host's engines, or their counters not those of the
+    /// frames, the report says so.
     ///
     /// # Errors
     /// An emulator has gone, or the rule contradicts itself.
