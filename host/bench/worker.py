@@ -61,7 +61,7 @@ def _attach(ddp: DistributedDataParallel, job: dict[str, Any], link: gradwire.Li
         state = gradwire.State(link, exchange.removeprefix(SERVED), server=job["server"], model=ddp.module)
     else:
         plan, _, width = exchange.partition("+")
-        state = gradwire.State(link, plan, pipeline=bool(width), width=int(width) if width else None, model=ddp.module)
+        state = gradwire.State(link, plan, pipeline=bool(width), width=int(width) if width else None, model=ddp)
     ddp.register_comm_hook(state, gradwire.hook)
     return state
 

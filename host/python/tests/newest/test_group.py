@@ -1,5 +1,6 @@
 """Buckets over a process group: against sums in f64, and against DDP without a hook."""
 
+import contextlib
 import itertools
 import logging
 import os
@@ -9,7 +10,7 @@ from unittest import mock
 import gradwire
 import torch
 import torch.distributed as dist
-from gradwire.device import over_group
+from gradwire.device import exchange, over_group
 from gradwire.device.bucket import Bucket, Layout
 from gradwire.device.exchange import Group
 from gradwire.device.plan import group_plan
@@ -62,6 +63,54 @@ SHAPES = {
 
 def laws(rank, plans, dtype):
     return {(plan, shape): exchanged(rank, plan, SHAPES[shape], dtype) for plan, shape in itertools.product(plans, SHAPES)}
+
+
+def noted(name, begun):
+    """A function of torch.distributed that says in `begun` that it began."""
+    begin = getattr(dist, name)
+
+    def note(*args, **options):
+        begun.append(name)
+        return begin(*args, **options)
+
+    return note
+
+
+def in_pieces(rank, cases):
+    """What each of three iterations leaves at this rank, as bytes, with messages in one piece and in several; and the collectives that began.
+
+    Rank 1 has kernels: all that it does has to fit what rank 0 does by torch operations.
+    """
+    os.environ["GRADWIRE_KERNELS"] = str(rank)
+    group, lens = Group(None), [9000, 500, 4100]
+    n = sum(lens)
+    said = {}
+    for name, may_be_unused in cases:
+        plan, found = group_plan(name), []
+        for piece_bytes in (1 << 16, 700):
+            bucket = Bucket(Layout(tuple("abc"), tuple((length,) for length in lens)), torch.empty(n), may_be_unused=may_be_unused, skips=False)
+            left, begun = [], []
+            group.sent_bytes = 0
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(mock.patch.object(exchange, "PIECE_BYTES", piece_bytes))
+                for each in ("all_to_all_single", "all_gather_into_tensor"):
+                    stack.enter_context(mock.patch.object(dist, each, noted(each, begun)))
+                for iteration in range(3):
+                    values = normal(n, rank, iteration)
+                    if may_be_unused and iteration:
+                        # At one rank, then at both.
+                        values.split(lens)[0][:] *= 0 if iteration + rank > 1 else 1
+                    if (rank, iteration) == (1, 1):
+                        values[9600] = float("nan")
+                    mean = bucket.exchange(group, plan, values)
+                    left += [finite(each).numpy().tobytes() for each in (values, mean, bucket.residual, bucket.owned)] + [mean.isnan().sum().item()]
+            found.append((left, group.sent_bytes, begun))
+        said[name, may_be_unused] = found
+    return said
+
+
+def finite(values):
+    return torch.where(values.isfinite(), values, 0.0)
 
 
 def not_finite(rank, plan):
@@ -201,8 +250,9 @@ def scaled_in_pieces(rank):
     return same
 
 
-def lost(rank):
+def lost(rank, piece_bytes):
     """A rank that dies ends the others' backward by the process group's own error."""
+    exchange.PIECE_BYTES = piece_bytes
     ddp, state = hooked(net(), "group:q8")
     optimizer = sgd(ddp)
     for iteration in range(8):
@@ -290,6 +340,17 @@ class Laws(unittest.TestCase):
                 for plan in plans[:-1]:
                     # Else nothing is coded, and this test says nothing.
                     self.assertGreater(said[plan, "matrices and biases"][1], 1e-3, (ranks, dtype, plan))
+
+    def test_messages_in_pieces_are_those_in_one(self):
+        cases = [("q8", False), ("q8", True), ("q4:64", False), ("q4:64", True), ("3lc:1:320", False)]
+        for said in run(in_pieces, 2, cases):
+            for case, (whole, cut) in said.items():
+                self.assertEqual(whole[2], 3 * ["all_to_all_single", "all_gather_into_tensor"], case)
+                # As many pieces of 700 bytes or more as the message has, 4 at most.
+                pieces = 1 if case[0].startswith("3lc") else 4
+                self.assertEqual(cut[2], 3 * (pieces * ["all_to_all_single"] + pieces * ["all_gather_into_tensor"]), case)
+                self.assertTrue(whole[:2] == cut[:2], case)
+                self.assertGreater(whole[0][9], 0, "the NaN")
 
     def test_values_that_are_not_finite_reach_all_and_leave_nothing(self):
         for plan in LOSSY:
@@ -399,10 +460,11 @@ class Failures(unittest.TestCase):
 
     def test_a_lost_rank_ends_the_others(self):
         # Gloo tells a rank's neighbours that it is lost: those tell the fourth.
-        first, _, *others = run(lost, 4, lost=(1,))
-        for iteration, error, again in (first, *others):
-            self.assertEqual(iteration, 5)
-            self.assertTrue(error and again)
+        for piece_bytes in (exchange.PIECE_BYTES, 300):
+            first, _, *others = run(lost, 4, piece_bytes, lost=(1,))
+            for iteration, error, again in (first, *others):
+                self.assertEqual(iteration, 5)
+                self.assertTrue(error and again)
 
     def test_replicas_that_differ_are_told_so(self):
         for said in run(drifted, 2):

@@ -2,6 +2,10 @@
 
 Two collectives move bytes: `all_to_all_single` brings each part to its owner, `all_gather_into_tensor` the sums to everybody. All
 ranks decode the same bytes, one multiplication a value, so all get the same bits.
+
+On CPUs, a long message of q8 or q4 goes out in pieces: while later ones come to their owner, it sends the sums of those before. All
+ranks begin all `all_to_all_single` first, and then one `all_gather_into_tensor` after the other, since order pairs them. By torch
+operations, and where parameters may be unused, sums wait for all pieces.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import functools
 import math
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,9 +24,16 @@ import torch.distributed as dist
 
 from gradwire.codec import Codec, divided
 from gradwire.device import native
+from gradwire.device.codecs import ScaledIntegers
 
 if TYPE_CHECKING:
     from gradwire.device.kernels import Kernels
+
+
+PIECES = 4
+"""A message goes out in so many pieces at most."""
+PIECE_BYTES = 1 << 16
+"""Shorter pieces cost more than they save: on a fast network, a collective takes as long as these bytes."""
 
 
 @dataclasses.dataclass
@@ -108,7 +119,8 @@ class Group:
         if feedback is not None:
             total = mean + feedback(mean[0])
         message = codec.encode_with(total, mean)
-        gathered = self._to_all(message)
+        _, sizes = _pieces(codec, message, part)
+        gathered = self._to_all(message.split(sizes, 1), sizes)
         return Mean(codec.decode(gathered, part).view(-1)[:n], lost, _lost(total, message, codec).view(-1))
 
     def mean_by_kernels(
@@ -127,13 +139,16 @@ class Group:
         Returns the mean in f32: `values` itself, if that is its dtype.
         """
         part = self.part(len(values), codec.unit)
-        received = self._to_owners(by.encode(values, residual, self.ranks, part, used))
+        messages = by.encode(values, residual, self.ranks, part, used)
+        pieces, sizes = _pieces(codec, messages, part)
+        received = self._to_owners(messages, sizes)
+        sums: Iterable[torch.Tensor]
         if used is None:
-            message = by.encode_mean(received, residual_of_owned)
+            sums = map(by.encode_mean, received, residual_of_owned.split(pieces))
         else:
-            total = by.mean(received, part)
-            message = by.encode(total, residual_of_owned, 1, part, used_of_owned(total))
-        return by.decode(self._to_all(message), part, values)
+            total = by.mean(torch.cat(list(received), 1), part)
+            sums = by.encode(total, residual_of_owned, 1, part, used_of_owned(total)).split(sizes, 1)
+        return by.decode(self._to_all(sums, sizes), part, values)
 
     def sum_of_part(self, values: torch.Tensor, codec: Codec) -> torch.Tensor:
         """Returns the sum of all ranks' values of this rank's part, f32 `[n]`, of f32 `[ranks, n]`, by messages of the codec."""
@@ -144,27 +159,42 @@ class Group:
 
     def _sum_of_part(self, messages: torch.Tensor, codec: Codec, part: int) -> torch.Tensor:
         """Brings each rank its message, and returns the sum of what they say, f32 `[1, part]`."""
-        received = self._to_owners(messages)
-        # Message after message: all at once would take as much memory again as the tensor.
-        total = codec.decode(received[:1], part)
-        for rank in range(1, self.ranks):
-            total += codec.decode(received[rank : rank + 1], part)
-        return total
+        pieces, sizes = _pieces(codec, messages, part)
+        totals = []
+        for n, received in zip(pieces, self._to_owners(messages, sizes)):
+            # Message after message: all at once would take as much memory again as the tensor.
+            total = codec.decode(received[:1], n)
+            for rank in range(1, self.ranks):
+                total += codec.decode(received[rank : rank + 1], n)
+            totals.append(total)
+        return _joined(totals)
 
-    def _to_owners(self, messages: torch.Tensor) -> torch.Tensor:
-        """Sends each rank its row, and returns the rows for this one."""
-        received = torch.empty_like(messages)
-        dist.all_to_all_single(received, messages, group=self.group)
+    def _to_owners(self, messages: torch.Tensor, sizes: list[int]) -> Iterator[torch.Tensor]:
+        """Sends each rank its row, in pieces of these sizes, and yields those of the rows for this one. It begins all before the first is there."""
         self.sent_bytes += (self.ranks - 1) * messages.shape[1]
-        return received
+        begun = []
+        for piece in messages.split(sizes, 1):
+            piece = piece.contiguous()
+            received = torch.empty_like(piece)
+            begun.append((dist.all_to_all_single(received, piece, group=self.group, async_op=len(sizes) > 1), received))
+        for work, received in begun:
+            if work is not None:
+                work.wait()
+            yield received
 
-    def _to_all(self, message: torch.Tensor) -> torch.Tensor:
-        """Sends a row to all ranks, and returns theirs."""
-        gathered = message.new_empty(self.ranks, message.shape[1])
-        # Flat: gloo takes no other shape.
-        dist.all_gather_into_tensor(gathered.view(-1), message.view(-1), group=self.group)
-        self.sent_bytes += (self.ranks - 1) * message.shape[1]
-        return gathered
+    def _to_all(self, pieces: Iterable[torch.Tensor], sizes: list[int]) -> torch.Tensor:
+        """Sends the pieces of a row, of these sizes, to all ranks, each as soon as it is there, and returns all rows."""
+        self.sent_bytes += (self.ranks - 1) * sum(sizes)
+        begun = []
+        for piece in pieces:
+            gathered = piece.new_empty(self.ranks, piece.shape[1])
+            # Flat: gloo takes no other shape.
+            work = dist.all_gather_into_tensor(gathered.view(-1), piece.reshape(-1), group=self.group, async_op=len(sizes) > 1)
+            begun.append((work, gathered))
+        for work, _ in begun:
+            if work is not None:
+                work.wait()
+        return _joined([gathered for _, gathered in begun])
 
     def exact_mean(self, values: torch.Tensor) -> torch.Tensor:
         """Replaces the values by the mean of all ranks' values, as DDP without a hook makes it, and returns them."""
@@ -201,6 +231,22 @@ def checksum(values: torch.Tensor) -> torch.Tensor:
     """Returns the sum of the values' bits, of f32 values: replicas that have the same values have the same sum."""
     # A NaN may have any bits.
     return torch.where(values.isnan(), 0.0, values).view(torch.int32).sum(dtype=torch.int64)
+
+
+def _pieces(codec: Codec, messages: torch.Tensor, part: int) -> tuple[list[int], list[int]]:
+    """Returns how messages of `part` values are cut into pieces, which are messages, too: the values of each, and its bytes."""
+    # Messages of other codecs may be no sequence of their units.
+    if isinstance(codec, ScaledIntegers) and messages.device.type == "cpu":
+        number = min(PIECES, messages.shape[1] // PIECE_BYTES)
+        if number > 1:
+            longest = math.ceil(part / (number * codec.unit)) * codec.unit
+            values = [min(longest, part - start) for start in range(0, part, longest)]
+            return values, [codec.size(n) for n in values]
+    return [part], [messages.shape[1]]
+
+
+def _joined(pieces: list[torch.Tensor]) -> torch.Tensor:
+    return pieces[0] if len(pieces) == 1 else torch.cat(pieces, 1)
 
 
 def _lost(values: torch.Tensor, messages: torch.Tensor, codec: Codec) -> torch.Tensor:
