@@ -20,6 +20,11 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["torch.nn.parallel", "torch._dynamo", "gradwire"])
 
 
+def finite(values):
+    """Returns the values, with 0 where one is not finite."""
+    return torch.where(values.isfinite(), values, 0.0)
+
+
 def run(function, ranks, *args, lost=(), hosts=None):
     """Returns the results of `function(rank, *args)`, by rank. Those in `lost` may end without. With `hosts`, each rank is on one of its own."""
     with tempfile.TemporaryDirectory() as folder:

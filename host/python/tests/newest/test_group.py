@@ -14,7 +14,7 @@ from gradwire.device import exchange, over_group
 from gradwire.device.bucket import Bucket, Layout
 from gradwire.device.exchange import Group
 from gradwire.device.plan import group_plan
-from ranks import digest, gathered, run, weights
+from ranks import digest, finite, gathered, run, weights
 from test_ddp import batch, hooked, net, sgd, step
 from test_residuals import SCALERS, other_plans, scaled_plans, unused_plans
 from torch.nn.parallel import DistributedDataParallel
@@ -107,10 +107,6 @@ def in_pieces(rank, cases):
             found.append((left, group.sent_bytes, begun))
         said[name, may_be_unused] = found
     return said
-
-
-def finite(values):
-    return torch.where(values.isfinite(), values, 0.0)
 
 
 def not_finite(rank, plan):

@@ -22,7 +22,7 @@ from gradwire.device import bucket, codecs, exchange, kernels, native
 from gradwire.device.bucket import Bucket, Layout
 from gradwire.device.exchange import Group
 from gradwire.device.plan import group_plan
-from ranks import gathered, run
+from ranks import finite, gathered, run
 from torch._subclasses.fake_tensor import FakeTensorMode
 from triton.runtime import interpreter
 
@@ -85,10 +85,6 @@ class Case(unittest.TestCase):
             return
         self.assertTrue(torch.equal(mine.isnan(), theirs.isnan()), case)
         self.assertTrue(torch.equal(bits(mine)[~mine.isnan()], bits(theirs)[~theirs.isnan()]), case)
-
-
-def finite(values):
-    return torch.where(values.isfinite(), values, 0.0)
 
 
 class Same:
