@@ -4,6 +4,7 @@
 //!
 //! `GRADWIRE_BOUNDS=10,11` runs everything of codec 1 for those bounds, `GRADWIRE_BIT_PLANE=-10`
 //! everything of codec 2 for that one; `.ci/exhaustive` does so for all and writes the record.
+//! `GRADWIRE_PART=3/8` visits that eighth of the values.
 //! `GRADWIRE_KERNEL=avx512` compares that kernel alone, in rows of its own: few machines have it.
 
 use std::env;

@@ -98,6 +98,8 @@ fn record(parts: &[Part<'_>], asked: impl Fn(&Part<'_>, &mut Command)) -> Result
         // One test at a time: each has all processors.
         let mut test = cargo();
         test.args(TEST).args(["--", "--ignored", "--nocapture", "--test-threads", "1"]);
+        // A record is of all values.
+        test.env_remove("GRADWIRE_PART");
         asked(part, &mut test);
         let text = output(test.stdin(Stdio::null()))?;
         print!("{text}");
