@@ -5,7 +5,8 @@ ranks decode the same bytes, one multiplication a value, so all get the same bit
 
 On CPUs, a long message of q8 or q4 goes out in pieces: while later ones come to their owner, it sends the sums of those before. All
 ranks begin all `all_to_all_single` first, and then one `all_gather_into_tensor` after the other, since order pairs them. By torch
-operations, and where parameters may be unused, sums wait for all pieces.
+operations, and where parameters may be unused, sums wait for all pieces. To code piece by piece, too, made no iteration shorter: 142 ms
+instead of 138, of 4 ranks on two processors at 200 Mbit/s.
 """
 
 from __future__ import annotations
