@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::Result;
-use crate::tools::{cargo, root, run};
+use crate::tools::{root, run};
 
 /// Subcommands of cargo, and the step of `.ci/run` that needs each.
 const SUBCOMMANDS: [(&str, &str); 3] = [
@@ -22,7 +22,7 @@ pub fn setup() -> Result {
     for (name, step) in SUBCOMMANDS {
         if Command::new(name).arg("--version").output().is_err() {
             println!("{name}, for the step '{step}'");
-            run(cargo().args(["install", "--quiet", "--locked", "--debug", name]))?;
+            run(Command::new(root().join(".ci/cargo-tool")).arg(name))?;
         }
     }
     let nightly = Command::new("rustup").args(["run", "nightly", "rustc", "--version"]).output();
