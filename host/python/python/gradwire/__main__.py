@@ -14,7 +14,7 @@ from gradwire import _native
 RUN = """\
 Runs a script whose DistributedDataParallel models are compressed, as if it called gradwire.attach for each:
 
-  torchrun --nproc_per_node 8 -m gradwire run --plan q8 train.py --its own arguments
+  torchrun --nproc_per_node 8 -m gradwire run --plan hierarchy:hosts:q8 train.py --its own arguments
   torchrun --nproc_per_node 8 -m gradwire run --plan group:low-rank:16 -m package.train
 
 Gradients on an accelerator go over the script's own process group; those on the CPU over connections of gradwire's, or over
@@ -142,11 +142,10 @@ def main() -> int:
 
 
 def _run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    from gradwire import State, _attach
+    from gradwire import _attach
 
     try:
-        # Reads the plan, and opens nothing.
-        State(plan=arguments.plan) if arguments.plan.startswith("group:") or arguments.plan == "auto" else _native.Plan(arguments.plan)
+        _attach.check_plan(arguments.plan)
     except (OSError, ValueError) as error:
         parser.error(f"--plan {arguments.plan}: {error}")
     sys.argv = [arguments.script, *arguments.arguments]

@@ -15,10 +15,10 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from gradwire._hook import hook
+from gradwire._hosts import BY_HOST
 from gradwire._native import Error, Plan
 from gradwire._plan import read
 from gradwire._state import State
-from gradwire.codec import named
 from gradwire.device.codecs import ScaledIntegers
 from gradwire.device.fsdp import CodedReduceScatter, ShardedState, sharded_modules
 from gradwire.device.over_group import check
@@ -101,7 +101,7 @@ def _attach_ddp(
         except Error as error:
             raise Error(f"parameter {name}: {error}") from None
         by_group = by_group or parameter.device.type != "cpu"
-    _check_plan(plan, by_group)
+    check_plan(plan, by_group)
     whole = model.process_group
     inner = None if group is None else _inner_ranks(group, whole)
     state = State(None, plan, group=group or whole, model=model, scaler=scaler, exact_iterations=exact_iterations, inner=inner)
@@ -109,19 +109,23 @@ def _attach_ddp(
     return state
 
 
-def _check_plan(plan: str | Plan, over_group: bool) -> None:
-    """Raises ValueError if a process group has no such plan, or if links have none whose codec a process group has."""
+def check_plan(plan: str | Plan, over_group: bool | None = None) -> None:
+    """Raises ValueError if no bucket can take the plan that way, over the process group or over links; None is before the first bucket says which."""
     text = str(plan).removeprefix(PREFIX)
     if text == "auto" or isinstance(plan, Plan) and not over_group:
         return
-    if over_group:
+    if over_group or text != plan:
         group_plan(text)
         return
     try:
-        Plan(text)
+        # Groups of any size, until ranks know their hosts.
+        Plan(text.replace(BY_HOST, "hierarchy:1:", 1))
     except ValueError as error:
-        # Others are read where ranks know their hosts.
-        if named(text) is not None:
+        try:
+            group_plan(text)
+        except ValueError:
+            raise error from None
+        if over_group is False:
             raise ValueError(f"{error}; over the process group there is one: give '{PREFIX}{text}'") from None
 
 

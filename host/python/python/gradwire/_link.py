@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import os
 import pickle
-import socket
 import time
 import weakref
 from typing import Any
@@ -15,6 +14,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import default_pg_timeout
 
 from gradwire import _address, _native
+from gradwire._hosts import this_host
 from gradwire._native import Error, Plan
 from gradwire._plan import differ
 
@@ -94,7 +94,7 @@ class Link:
             wrong = f"{type(error).__name__}: {error}"
         text = said + (f" with server {server}" if server else "")
         text += (", a relay" if self._relay else "") + (", TLS" if self._tls else "") + (f", {self._streams} streams" if self._streams > 1 else "")
-        host = os.environ.get("GRADWIRE_HOST") or socket.gethostname()
+        host = this_host()
         # What the process group carries is not encrypted.
         told = None if self._tls else token
         mine = (_native.__version__, text, wrong, told, root, port, source, host, _address.network())

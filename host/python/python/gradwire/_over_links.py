@@ -147,6 +147,7 @@ class OverLinks:
             self.worker.why,
             self._place.rank,
             self._place.ranks,
+            self._place.ranks,
             self._iteration,
             done.values,
             0,

@@ -19,6 +19,8 @@ class Report:
     """This rank."""
     ranks: int
     """The number of ranks."""
+    exchanging: int
+    """Of these, how many exchange each value by the plan: all, or over a process group one of each host, if those of a host sum first."""
     iterations: int
     """Backward passes with an exchange."""
     values: int
@@ -36,13 +38,15 @@ class Report:
 
     @property
     def ratio(self) -> float:
-        """The bytes that a ring of f32 would have sent, divided by those sent."""
-        return 8 * (self.ranks - 1) / self.ranks * self.values / self.sent_bytes if self.sent_bytes else 1.0
+        """The bytes that a ring of f32 between those would have sent, divided by those sent."""
+        return 8 * (self.exchanging - 1) / self.exchanging * self.values / self.sent_bytes if self.sent_bytes else 1.0
 
     def __str__(self) -> str:
         each = 1 / max(self.iterations, 1)
         return (
-            f"gradwire {_short(self.plan)}: rank {self.rank} of {self.ranks}, {self.iterations} iterations; each exchanged "
+            f"gradwire {_short(self.plan)}: rank {self.rank} of {self.ranks}"
+            + (f" on {self.exchanging} hosts" if self.exchanging < self.ranks else "")
+            + f", {self.iterations} iterations; each exchanged "
             f"{self.values * each:,.0f} values in {self.sent_bytes * each / 1000:,.1f} kB sent ({self.ratio:.1f} times less than "
             f"a ring of f32) and {self.exchange_s * each * 1000:.2f} ms"
             + (f", {self.compute_s * each * 1000:.2f} of them computing" if self.path == "links" else f", over {self.path}")

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from gradwire._hosts import BY_HOST
 from gradwire._link import Link, group_of, same_process
 from gradwire._names import Names
 from gradwire._native import Error, Plan
@@ -31,7 +32,8 @@ class State:
     `plan` over links is a `Plan` or its text: "f32", "low-rank:R", "3lc:S:BLOCK", "q8", "bounded:B", "ring:C:B",
     "in-network:ADDRESS", "hierarchy:hosts:CODEC", "hierarchy:GROUP:CODEC" or any other codec; or a file of `gradwire plan --out`, as a path
     or "@FILE".
-    Over a process group: "f32", which is the group's own all-reduce, "bf16", "q8:BLOCK", "q4:BLOCK", "3lc:S:BLOCK" or "low-rank:R".
+    Over a process group: "f32", which is the group's own all-reduce, "bf16", "q8:BLOCK", "q4:BLOCK", "3lc:S:BLOCK" or "low-rank:R"; or
+    "hierarchy:hosts:" before one of them but the last.
     "auto" trains a few iterations with each of some plans, and goes on with the fastest on this network; the report says why.
 
     With `model`, the residual is kept by its parameters' names; else by numbers, in the order in which DDP brings them.
@@ -103,10 +105,9 @@ class State:
                     f"plan {plan!r} with {'pipeline' if pipeline else 'server'}: that is of buckets over links; leave out {PREFIX!r}, or that"
                 )
             self._group_plan()
-        if inner is not None and self._group_plan().startswith(("low-rank", "auto")):
-            raise ValueError(
-                f"plan {plan!r} with ranks of a host that sum first: each then has a piece of the bucket, and no matrix; use q8, q4 or 3lc"
-            )
+        if inner is not None:
+            # The same plans, but for one that already says so.
+            group_plan(BY_HOST + self._group_plan())
         if not self._by_group() and link is not None:
             self._open_links()
 

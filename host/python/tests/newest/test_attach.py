@@ -57,8 +57,36 @@ def ddp_in_two_steps(rank):
         ddp = DistributedDataParallel(net(), bucket_cap_mb=0.02)
         state = gradwire.attach(ddp, plan, group=hosts()["host"].get_group())
         said.append((trained(rank, ddp) - exact).abs().max().item())
-        said.append(state.report().ranks)
+        said.append(state.report().exchanging)
         state.close()
+    return said
+
+
+def by_host(rank, hosts):
+    """The largest difference of weights from DDP's, what was told, and a run's that goes on from a checkpoint, if ranks are on these hosts."""
+    os.environ["GRADWIRE_HOST"] = hosts[rank]
+    exact = trained(rank, DistributedDataParallel(net(), bucket_cap_mb=0.02))
+    said = []
+    for plan in ("group:hierarchy:hosts:f32", "group:hierarchy:hosts:q8", "group:q8"):
+        ddp = DistributedDataParallel(net(), bucket_cap_mb=0.02)
+        try:
+            state = gradwire.attach(ddp, plan)
+            off = (trained(rank, ddp) - exact).abs().max().item()
+        except (gradwire.Error, RuntimeError) as error:
+            return str(error)
+        saved = state.state_dict()
+        said.append((off, state.report(), str(state.report())))
+        state.close()
+        ddp = DistributedDataParallel(net(), bucket_cap_mb=0.02)
+        state = gradwire.attach(ddp, plan)
+        state.load_state_dict(saved)
+        trained(rank, ddp)
+        assert state.report().iterations == 2 * ITERATIONS
+        try:
+            state.load_state_dict({**saved, "rank": (saved["rank"] + 1) % len(hosts)})
+            raise AssertionError("the state of another rank was taken")
+        except ValueError:
+            state.close()
     return said
 
 
@@ -90,6 +118,12 @@ def fsdp_resumes(rank):
                 saved = state.state_dict()
                 state.close()
                 state = gradwire.attach(model, "q4:64", group=mesh["host"].get_group())
+                for wrong in ([saved], {**saved, "rank": (rank + 1) % 4}):
+                    try:
+                        state.load_state_dict(wrong)
+                        raise AssertionError("states that are not this rank's were taken")
+                    except (gradwire.Error, ValueError):
+                        pass
                 state.load_state_dict(saved)
                 assert state.report().iterations == 6
             step(model, optimizer, rank, iteration)
@@ -123,11 +157,13 @@ def refused(rank):
     attach(sharded(net(), mesh), "q8", group=between)
     attach(sharded(net(), mesh["gpu"]), "q8", group=mesh["gpu"].get_group())
     attach(sharded(net(), mesh["gpu"]), "low-rank:4", group=between)
+    attach(sharded(net(), mesh["gpu"]), "hierarchy:hosts:q8", group=between)
     attach(sharded(net(), mesh["gpu"]), "q4")
     attach(sharded(net(), mesh["gpu"]), "q8", group=between, scaler=object())
     attach(DistributedDataParallel(net().double()), "group:q8")
     attach(DistributedDataParallel(net().to(torch.bfloat16)), "q8")
     attach(DistributedDataParallel(net()), "group:low-rank:4", group=between)
+    attach(DistributedDataParallel(net()), "group:hierarchy:hosts:low-rank:4")
     ddp = DistributedDataParallel(net())
     gradwire.attach(ddp, "group:q8")
     attach(ddp, "group:q8")
@@ -197,12 +233,33 @@ def ran(wrap, *options):
 
 class Attached(unittest.TestCase):
     def test_ranks_of_a_host_sum_first(self):
-        for moved, exact, ranks, eight, _, four, _ in run(ddp_in_two_steps, 4):
+        for moved, exact, exchanging, eight, _, four, _ in run(ddp_in_two_steps, 4):
             self.assertGreater(moved, 0.01)
-            self.assertEqual(ranks, 2)
+            self.assertEqual(exchanging, 2)
             self.assertLess(exact, 1e-6)
             self.assertLess(eight, 1e-3)
             self.assertLess(four, 1e-2)
+
+    def test_a_plan_lets_ranks_of_a_host_sum_first(self):
+        for hosts in ("aabb", "abab", "ab", "aaa"):
+            for rank, ((exact, *_), (off, report, text), (_, flat, _)) in enumerate(run(by_host, len(hosts), hosts)):
+                self.assertLess(exact, 1e-6, hosts)
+                self.assertEqual((report.rank, report.ranks), (rank if hosts != "abab" else (0, 2, 1, 3)[rank], len(hosts)))
+                if hosts == "aaa":
+                    self.assertEqual(report.plan, "group:f32")
+                    self.assertEqual(report.why, "all 3 ranks are on host a, and group:hierarchy:hosts:q8:256 codes between hosts")
+                    self.assertLess(off, 1e-6)
+                    continue
+                self.assertEqual((report.plan, report.exchanging), ("group:hierarchy:hosts:q8:256", 2))
+                self.assertLess(off, 1e-3, hosts)
+                self.assertGreater(report.ratio, 2)
+                self.assertGreater(report.residual, 0)
+                if hosts != "ab":
+                    # Of each host's two ranks, one exchanges each value with one of the other host.
+                    self.assertIn(f"rank {report.rank} of 4 on 2 hosts, {ITERATIONS} iterations", text)
+                    self.assertAlmostEqual(report.sent_bytes / flat.sent_bytes, (1 / 2) / (3 / 2), delta=0.1)
+        for said in run(by_host, 4, "aaab"):
+            self.assertIn("ranks are on hosts a, a, a, b: over a process group, hierarchy:hosts: needs equally many on each", said)
 
     def test_fsdp_between_hosts_learns_as_over_all_ranks(self):
         for mixed in (False, True):
@@ -236,12 +293,13 @@ class Attached(unittest.TestCase):
             "a Sequential is neither a DistributedDataParallel nor was it given to fully_shard: wrap it first",
             r"\(HSDP\), whose all-reduce no hook replaces: shard inside the host only",
             "are in the group, and hold other shards of module .*give the group between hosts",
-            "'low-rank:4' of an FSDP model: a shard is no matrix, so use q8, q4, 3lc or bf16",
+            "'low-rank:4' of an FSDP model, which sums inside hosts, and whose shards are no matrices: use q8, q4, 3lc or bf16",
+            "'hierarchy:hosts:q8' of an FSDP model, which sums inside hosts",
             "'q4' of an FSDP model whose shards span hosts: .*q8 is the only plan; give group",
             "a scaler with an FSDP model: train in bfloat16",
             "parameter 0.weight: gradients of torch.float64: gradwire serves torch.float32",
             "parameter 0.weight: gradients of torch.bfloat16 on the CPU: plan='group:q8' takes them",
-            "plan 'group:low-rank:4' with ranks of a host that sum first.*use q8, q4 or 3lc",
+            *["plan 'hierarchy:hosts:low-rank:4': where ranks of a host sum first.*use f32, bf16, q8, q4 or 3lc between hosts"] * 2,
             "the model has the communication hook 'hook' already, and DDP takes one: attach once",
             'made with torch._dynamo.config.optimize_ddp = "python_reducer", which has no buckets: leave it at its default',
             "leave out set_gradient_divide_factor",
@@ -259,6 +317,14 @@ class Ran(unittest.TestCase):
         self.assertEqual(out.count(f"arguments ['--its', 'own'] __main__ {folder}"), 2, out)
         self.assertRegex(error, r"gradwire: rank 0 of 2: from iteration 3 on, group:q8:256 codes 22000 of 22210 values on cpu")
         self.assertRegex(error, r"gradwire group:q8:256: rank 0 of 2, 6 iterations; .*without a codec")
+
+    def test_a_plan_is_one_of_either_way(self):
+        code, _, error, _ = ran(DDP, "--plan", "hierarchy:hosts:q8")
+        self.assertEqual(code, 0, error)
+        self.assertRegex(error, r"gradwire hierarchy:2:q8: rank 0 of 2, 6 iterations")
+        code, _, error, _ = ran(DDP, "--plan", "bf16")
+        self.assertNotEqual(code, 0)
+        self.assertIn("over the process group there is one: give 'group:bf16'", error)
 
     def test_a_script_without_ddp_is_told_so(self):
         code, _, error, _ = ran("", "--plan", "q8")

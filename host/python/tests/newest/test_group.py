@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import logging
+import math
 import os
 import unittest
 from unittest import mock
@@ -177,20 +178,32 @@ def sixteen_bits(rank, dtype, plan):
     return sum(losses[-5:]) / 5, losses[0], kept
 
 
-def resumed(rank, ranks_before, plan):
-    """Goes on from the states of `ranks_before` ranks; nothing that they had not sent is lost."""
+def pieces(values, number):
+    """Returns the values in so many parts, whose names have their ranges."""
+    longest = math.ceil(len(values) / number)
+    return {f"[{start}:{min(start + longest, len(values))}]": values[start : start + longest] for start in range(0, len(values), longest)}
+
+
+def resumed(rank, ranks_before, plan, a_host_before=1, hosts=None):
+    """Goes on from the states of `ranks_before` ranks; nothing that they had not sent is lost. Ranks of a host had, or have, a piece each."""
     module = net()
     names = [name for name, _ in module.named_parameters()]
     lens = {name: parameter.numel() for name, parameter in module.named_parameters()}
     saved = []
     for other in range(ranks_before):
-        residuals = {name: normal(lens[name], other, 7) for name in names}
-        saved.append(
-            {"version": 3, "path": "group", "plan": plan, "rank": other, "ranks": ranks_before, "iteration": 9, "residuals": residuals, "factors": {}}
-        )
+        residuals = {name: normal(lens[name], other // a_host_before, 7) for name in names}
+        if a_host_before > 1:
+            cut = {name: list(pieces(values, a_host_before).items())[other % a_host_before] for name, values in residuals.items()}
+            residuals = {name + part: values for name, (part, values) in cut.items()}
+        state = {"version": 3, "path": "group", "plan": plan, "rank": other, "ranks": ranks_before, "iteration": 9, "factors": {}}
+        saved.append({**state, "ranks_a_host": a_host_before, "residuals": residuals})
+    if hosts:
+        os.environ["GRADWIRE_HOST"] = hosts[rank]
     ddp, state = hooked(module, "group:" + plan, model=module)
-    state.load_state_dict(saved if ranks_before != dist.get_world_size() else saved[rank])
-    expected = {name: sum(one["residuals"][name].double() for one in saved) / ranks_before for name in names}
+    own = ranks_before == dist.get_world_size() and not hosts
+    state.load_state_dict(saved[rank] if own else saved)
+    hosts_before = range(ranks_before // a_host_before)
+    expected = {name: sum(normal(lens[name], host, 7).double() for host in hosts_before) / len(hosts_before) for name in names}
     applied = {name: torch.zeros(lens[name], dtype=torch.float64) for name in names}
     for _ in range(6):
         ddp.zero_grad()
@@ -202,9 +215,15 @@ def resumed(rank, ranks_before, plan):
     assert left["iteration"] == 15, left["iteration"]
     off = {}
     for name in names:
-        rest = left["residuals"].get(name, torch.zeros(lens[name])).double().flatten()
+        rest = torch.zeros(lens[name], dtype=torch.float64)
+        for saved_as, values in left["residuals"].items():
+            whole, _, part = saved_as.partition("[")
+            if whole == name:
+                start = int(part.partition(":")[0] or 0)
+                rest[start : start + values.numel()] += values.flatten()
         dist.all_reduce(rest)
-        off[name] = ((expected[name] - applied[name] - rest / dist.get_world_size()).norm() / expected[name].norm()).item()
+        exchanging = len(set(hosts)) if hosts else dist.get_world_size()
+        off[name] = ((expected[name] - applied[name] - rest / exchanging).norm() / expected[name].norm()).item()
     state.close()
     return off
 
@@ -442,6 +461,12 @@ class Residuals(unittest.TestCase):
             for plan in ("q8", "low-rank:4"):
                 for off in run(resumed, 2, before, plan):
                     self.assertLess(max(off.values()), 1e-5, (before, plan, off))
+
+    def test_hosts_of_other_ranks_go_on_from_a_checkpoint(self):
+        for before, hosts in (((4, 2), "aabb"), ((4, 2), None), ((2, 1), "aabb"), ((6, 3), "abab")):
+            plan = "hierarchy:hosts:q8" if hosts else "q8"
+            for off in run(resumed, len(hosts or "ab"), before[0], plan, before[1], hosts):
+                self.assertLess(max(off.values()), 1e-5, (before, hosts, off))
 
 
 class Failures(unittest.TestCase):

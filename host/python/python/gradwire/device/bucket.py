@@ -26,6 +26,8 @@ class Layout:
 
     names: tuple[str, ...]
     sizes: tuple[tuple[int, ...], ...]
+    elsewhere: tuple[str, ...] = ()
+    """Of a piece: the parameters that other pieces alone have."""
 
     @property
     def lens(self) -> list[int]:
@@ -44,7 +46,8 @@ class Layout:
         if (beyond := length - sum(size for (size,) in sizes)) > 0:
             names.append("")
             sizes.append((beyond,))
-        return Layout(tuple(names), tuple(sizes))
+        here = {_start(name)[0] for name in names}
+        return Layout(tuple(names), tuple(sizes), tuple(name for name in self.names if name not in here))
 
 
 class Bucket:
@@ -56,6 +59,7 @@ class Bucket:
 
     def __init__(self, layout: Layout, tensor: torch.Tensor, *, may_be_unused: bool, skips: bool) -> None:
         self.layout = layout
+        self._parameters = {_start(name)[0] for name in layout.names} | set(layout.elsewhere)
         self.lens = layout.lens
         self.n = sum(self.lens)
         if self.n != tensor.numel():
@@ -202,17 +206,26 @@ class Bucket:
         return residuals, {each.name: right.clone() for each, right in zip(self.factors.shapes, self.factors.right)}
 
     def take(self, residuals: dict[str, torch.Tensor], factors: dict[str, torch.Tensor]) -> None:
-        """Adds residuals by name, and removes them there; factors begin as these. ValueError if a residual has another number of values."""
+        """Adds residuals by name, of parameters or their parts, and removes them there; factors begin as these.
+
+        ValueError if a residual has another number of values than its parameter.
+        """
         self._saved_factors = factors
-        mine = [name for name in self.layout.names if name in residuals]
-        if not mine:
-            return
-        for name, part in zip(self.layout.names, self._allocated().split(self.lens)):
-            if (more := residuals.pop(name, None)) is not None:
-                if more.numel() != part.numel():
-                    raise ValueError(f"the residual of {name} has {more.numel()} values, the parameter {part.numel()}")
-                part.add_(more.to(part.device).view(-1))
-        self._holds = True
+        parts: dict[str, list[tuple[str, torch.Tensor]]] = {}
+        for saved in list(residuals):
+            if (whole := _start(saved)[0]) in self._parameters:
+                parts.setdefault(whole, []).append((saved, residuals.pop(saved).view(-1)))
+        for name, mine in zip(self.layout.names, self._allocated().split(self.lens) if parts else ()):
+            whole, first = _start(name)
+            for saved, more in parts.get(whole, ()):
+                start = _start(saved)[1]
+                if name == whole and (len(more) != len(mine) if saved == whole else start + len(more) > len(mine)):
+                    raise ValueError(f"the residual of {saved} has {len(more)} values, the parameter {len(mine)}")
+                # What both are parts of.
+                begin, end = max(first, start), min(first + len(mine), start + len(more))
+                if begin < end:
+                    mine[begin - first : end - first] += more[begin - start : end - start].to(mine.device)
+                    self._holds = True
 
     def reset(self) -> None:
         """Forgets what is lost."""
@@ -284,6 +297,12 @@ class Bucket:
             self._owned_exact = _places([*exact, (self.n, group.ranks * part)], first, first + part, self.device)
 
 
+def _start(name: str) -> tuple[str, int]:
+    """Returns the parameter that a name is of, and where in it the named part starts."""
+    whole, _, part = name.partition("[")
+    return whole, int(part.partition(":")[0] or 0)
+
+
 def _places(ranges: list[tuple[int, int]], first: int, end: int, device: torch.device) -> torch.Tensor | None:
     """Returns what of the ranges, each a start and a length, is between `first` and `end`, as indices from `first` on."""
     inside = [(max(start, first), min(start + length, end)) for start, length in ranges]
@@ -296,11 +315,14 @@ def _without(lost: torch.Tensor, exact: torch.Tensor | None) -> torch.Tensor:
     return lost if exact is None else lost.index_fill(0, exact, 0.0)
 
 
-def shared(residuals: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """Returns the residual that each rank goes on with, by name, f32, if those of all ranks before are given: their mean is what counts."""
+def shared(residuals: list[dict[str, torch.Tensor]], ranks: int) -> dict[str, torch.Tensor]:
+    """Returns the residual that each rank goes on with, by name, f32, if those of all ranks before are given, of which so many had each value.
+
+    Their mean is what counts.
+    """
     share: dict[str, torch.Tensor] = {}
     for one in residuals:
         for name, values in one.items():
-            part = values.to(torch.float32) / len(residuals)
+            part = values.to(torch.float32) / ranks
             share[name] = share[name] + part if name in share else part
     return share

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from gradwire._names import Names
 from gradwire._native import Error
 from gradwire._report import Report
+from gradwire._residuals import Place
 from gradwire.codec import Codec
 from gradwire.device.bucket import SMALL, Bucket, Layout
 from gradwire.device.exchange import Group
@@ -37,11 +38,12 @@ class ShardedState:
     def __init__(self, modules: dict[str, Any], plan: str, group: dist.ProcessGroup, exact_iterations: int | None) -> None:
         check_shards(modules, group)
         text = plan.removeprefix(PREFIX)
-        if text == "auto" or group_plan(text).rank is not None:
-            raise Error(f"plan {plan!r} of an FSDP model: a shard is no matrix, so use q8, q4, 3lc or bf16")
+        if text == "auto" or (read := group_plan(text)).rank is not None or read.by_host:
+            raise Error(f"plan {plan!r} of an FSDP model, which sums inside hosts, and whose shards are no matrices: use q8, q4, 3lc or bf16")
         device = next(iter(modules.values())).parameters().__next__().device
         names = Names(None)
-        self._over = OverGroup(text, group, names, device, exact_iterations=exact_iterations, inline=True)
+        place = Place("group", dist.get_rank(), dist.get_world_size())
+        self._over = OverGroup(text, group, names, device, exact_iterations=exact_iterations, inline=True, place=place)
         self._buckets: dict[str, Bucket] = {}
         # Of this iteration.
         self._seen: set[str] = set()
@@ -71,6 +73,8 @@ class ShardedState:
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Goes on from this rank's part of a checkpoint."""
+        if not isinstance(saved, dict):
+            raise Error("states of several ranks: each rank of an FSDP model takes its own alone, since each has another shard")
         self._over.end()
         self._seen.clear()
         self._over.load_state_dict(saved)

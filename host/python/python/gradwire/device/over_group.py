@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from gradwire import _auto
+from gradwire._hosts import BY_HOST, ranks_by_host, this_host
 from gradwire._names import Names
 from gradwire._native import Error, __version__
 from gradwire._report import Report
@@ -42,7 +43,8 @@ class OverGroup:
     """The exchange of a `State` over a process group. All its ranks make it together.
 
     The first iterations, `exact_iterations` of them, have no codec. `inner` are the ranks of this host, if they sum before hosts do; the
-    group then has one rank of each host. With `inline`, an exchange has ended, or is in the current stream, when `exchange` returns.
+    group then has one rank of each host. A plan may say so, too, and then the group has all ranks.
+    With `inline`, an exchange has ended, or is in the current stream, when `exchange` returns. `place` is this rank's in a checkpoint.
     """
 
     def __init__(
@@ -57,20 +59,27 @@ class OverGroup:
         may_be_unused: bool = True,
         inner: list[int] | None = None,
         inline: bool = False,
+        place: Place | None = None,
     ) -> None:
         self._undecided = plan == "auto"
         self.plan = group_plan("f32" if self._undecided else plan)
         self._exact = self.plan.exact_iterations if exact_iterations is None else exact_iterations
-        self._agree((__version__, identity(plan), self._exact, scaler is not None), group)
+        said = (BY_HOST if self.plan.by_host else "") + identity(plan.removeprefix(BY_HOST))
+        hosts = self._agree((__version__, said, self._exact, scaler is not None), group)
         self._device, self._names, self._scaler, self._may_be_unused = device, names, scaler, may_be_unused
+        self._why = ""
         self.path = str(dist.get_backend(group))
+        given = group
+        if self.plan.by_host:
+            group, inner = self._by_host(hosts, group)
         if inner is not None:
             inner_group = dist.new_group(inner, use_local_synchronization=True)
-        if device.type == "cpu" and not inline:
+        if device.type == "cpu" and not inline and group is given:
             # DDP's own messages have another thread, and those of two threads would mix.
             group = dist.new_group(dist.get_process_group_ranks(group or dist.group.WORLD), use_local_synchronization=True)
         self.group, self._inner = Group(group), None if inner is None else Group(inner_group)
-        self._place = Place("group", self.group.rank, self.group.ranks)
+        ranks_a_host, rank_in_host = (1, 0) if self._inner is None else (self._inner.ranks, self._inner.rank)
+        self._place = place or Place("group", self.group.rank * ranks_a_host + rank_in_host, self.group.ranks * ranks_a_host)
         self._lane = Inline() if inline else ThreadLane(self.group) if device.type == "cpu" else StreamLane(device)
         self.close = weakref.finalize(self, self._lane.close)
         self._buckets: list[Bucket] = []
@@ -89,15 +98,31 @@ class OverGroup:
         # The iteration of the last comparison, and what returns its result.
         self._compared: tuple[int, Callable[[], Any]] | None = None
         self._trials: list[float] = []
-        self._why = ""
         self._values = self._uncoded_values = 0
 
-    def _agree(self, mine: tuple[Any, ...], group: dist.ProcessGroup | None) -> None:
+    def _agree(self, mine: tuple[Any, ...], group: dist.ProcessGroup | None) -> list[str]:
+        """Returns each rank's host. Error if ranks were given different things."""
         everybody: list[Any] = [None] * dist.get_world_size(group)
-        dist.all_gather_object(everybody, mine, group=group)
-        for rank, theirs in enumerate(everybody):
-            if theirs != everybody[0]:
-                raise Error(f"rank {rank} has {_said(theirs)}, rank 0 {_said(everybody[0])}: give all ranks the same")
+        dist.all_gather_object(everybody, (mine, this_host()), group=group)
+        for rank, (theirs, _) in enumerate(everybody):
+            if theirs != everybody[0][0]:
+                raise Error(f"rank {rank} has {_said(theirs)}, rank 0 {_said(everybody[0][0])}: give all ranks the same")
+        return [host for _, host in everybody]
+
+    def _by_host(self, hosts: list[str], group: dist.ProcessGroup | None) -> tuple[dist.ProcessGroup | None, list[int] | None]:
+        """Returns the group between hosts that has this rank, and the ranks of this host, if it has several; or else the group as it is."""
+        by_host = ranks_by_host(hosts)
+        if len(by_host) == 1 and self.plan.coded:
+            self.plan, self._why = group_plan("f32"), f"all {len(hosts)} ranks are on host {hosts[0]}, and {self.plan} codes between hosts"
+            if dist.get_rank() == 0:
+                LOG.warning("nothing is coded: %s", self._why)
+        if 1 in (len(by_host), len(by_host[0])):
+            return group, None
+        ranks = dist.get_process_group_ranks(group or dist.group.WORLD)
+        mine = next(each for each in by_host if ranks.index(dist.get_rank()) in each)
+        place = mine.index(ranks.index(dist.get_rank()))
+        between = dist.new_group([ranks[each[place]] for each in by_host], use_local_synchronization=True)
+        return between, [ranks[each] for each in mine]
 
     def hook(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """DDP's hook."""
@@ -191,7 +216,7 @@ class OverGroup:
             level,
             "rank %d of %d: from iteration %d on, %s codes %d of %d values on %s, and sends %.1f kB an iteration over %s, where its own all-reduce "
             "would send %.1f kB",
-            *(self.group.rank, self.group.ranks, self._iteration, self.plan, coded, values, self._device, sent / 1000, self.path, ring / 1000),
+            *(self._place.rank, self._place.ranks, self._iteration, self.plan, coded, values, self._device, sent / 1000, self.path, ring / 1000),
         )
 
     def end(self) -> None:
@@ -245,7 +270,8 @@ class OverGroup:
             self.path,
             str(self.plan),
             self._why,
-            self.group.rank,
+            self._place.rank,
+            self._place.ranks,
             self.group.ranks,
             self._iteration,
             self._values,
@@ -265,16 +291,18 @@ class OverGroup:
         residuals = {name: values.cpu() for name, values in residuals.items() if values.any()}
         factors = {name: values.cpu() for name, values in factors.items()}
         plan = "auto" if self._undecided else self.plan.text
-        return self._place.state(plan, self._iteration, {"residuals": residuals, "factors": factors})
+        ranks_a_host = self._place.ranks // self.group.ranks
+        return self._place.state(plan, self._iteration, {"ranks_a_host": ranks_a_host, "residuals": residuals, "factors": factors})
 
     def load_state_dict(self, saved: dict[str, Any] | Iterable[dict[str, Any]]) -> None:
         self.drain()
-        states, _ = self._place.checked(saved)
-        residuals = shared([one["residuals"] for one in states])
+        states, own = self._place.checked(saved)
+        # Ranks of a host had a piece each.
+        residuals = shared([one["residuals"] for one in states], 1 if own else len(states) // states[0].get("ranks_a_host", 1))
         self._names.check(set(residuals))
         first = states[0]
         if self._undecided and first["plan"] != "auto":
-            self.plan, self._why, self._undecided = group_plan(first["plan"]), "decided before the checkpoint", False
+            self.plan, self._why, self._undecided = group_plan(first["plan"].removeprefix(BY_HOST)), "decided before the checkpoint", False
         for bucket in self._buckets:
             bucket.reset()
         self._trials.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from gradwire._hosts import BY_HOST
 from gradwire.codec import Codec, named, usages
 from gradwire.device import low_rank
 
@@ -24,6 +25,8 @@ class GroupPlan:
     rank: int | None = None
     bf16: bool = False
     """Without a codec: are f32 values sent as bfloat16?"""
+    by_host: bool = False
+    """Do ranks of a host sum first, and each exchange its piece with other hosts?"""
 
     @property
     def coded(self) -> bool:
@@ -40,15 +43,25 @@ class GroupPlan:
 
 def group_plan(text: str) -> GroupPlan:
     """Reads a plan without its prefix. ValueError names the plans there are."""
+    if text.startswith(BY_HOST):
+        between = text.removeprefix(BY_HOST)
+        if between.startswith(("auto", "low-rank", "hierarchy")):
+            raise ValueError(
+                f"plan {text!r}: where ranks of a host sum first, each has a piece of the bucket, and no matrix; "
+                "use f32, bf16, q8, q4 or 3lc between hosts"
+            )
+        found = group_plan(between)
+        return dataclasses.replace(found, text=BY_HOST + found.text, by_host=True)
     kind, _, argument = text.partition(":")
     if text in ("f32", "bf16"):
         return GroupPlan(text, bf16=text == "bf16")
     if kind == "low-rank" and argument.isdecimal() and 1 <= int(argument) <= low_rank.MAX_RANK:
         return GroupPlan(text, rank=int(argument))
-    found = named(text)
-    if found is None:
+    codec = named(text)
+    if codec is None:
         raise ValueError(
             f"plan {text!r}: over a process group, which is the way of buckets on an accelerator, there are f32, bf16, {', '.join(usages())}, "
-            "low-rank:R and auto; others take buckets on the CPU. A codec of your own is registered before (docs/codecs.md)"
+            f"low-rank:R and auto, and {BY_HOST} goes before one of a codec; others take buckets on the CPU. "
+            "A codec of your own is registered before (docs/codecs.md)"
         )
-    return GroupPlan(found.name, found)
+    return GroupPlan(codec.name, codec)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 
+from gradwire._hosts import BY_HOST
 from gradwire._link import Link
 from gradwire._names import Names
 from gradwire._native import Error, Plan
@@ -134,6 +135,8 @@ class ByGroup:
     ) -> None:
         check(device, torch.float32)
         self._plan: GroupPlan = group_plan(plan)
+        if self._plan.by_host:
+            raise ValueError(f"plan {plan!r}: local steps average all ranks alike; leave out {BY_HOST!r}")
         # One of its own: the thread's messages and those of the script would mix.
         own = dist.new_group(dist.get_process_group_ranks(group or dist.group.WORLD), use_local_synchronization=True)
         self._group = Group(own)
@@ -185,7 +188,7 @@ class ByGroup:
             bucket.take(residuals, {})
 
     def share(self, residuals: list[dict[str, torch.Tensor]]) -> None:
-        self.resume(shared(residuals))
+        self.resume(shared(residuals, len(residuals)))
 
     def lane(self) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext() if self._stream is None else self._module.stream(self._stream)
