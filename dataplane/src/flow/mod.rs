@@ -362,7 +362,10 @@ impl Flow {
         // its SYN what it restores.
         let known = self.tag != Tag::Never || self.handshake.has_advertised();
         let far = first && known && seq.wrapping_sub(self.origin) >= START_REACH;
-        self.apply(if far { Event::FarPayload } else { Event::Payload });
+        // An open flow stays open: nearly all payload is such a flow's, and costs no call.
+        if self.phase != Phase::Open {
+            self.apply(if far { Event::FarPayload } else { Event::Payload });
+        }
         if self.tag == Tag::Never {
             self.tag = Tag::Late;
         }

@@ -10,6 +10,8 @@ use crate::checksum::Sum;
 use crate::codec::{BURST_LEN, DecodeError, EncodeError, LANES, MAX_GROUP_LEN, Params, TAGS_LEN, VALUE_LEN};
 
 /// As [`Sum::of`].
+// Its own function there, since `Kernel::sum` would save registers for it.
+#[cfg_attr(target_arch = "x86_64", inline(never))]
 pub(super) fn sum(bytes: &[u8]) -> Sum {
     Sum::of(bytes)
 }

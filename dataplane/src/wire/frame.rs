@@ -608,7 +608,7 @@ impl<'a> Packet<'a> {
     }
 
     /// Whether a TCP option signs or renumbers the payload: changing it would break the connection.
-    #[inline]
+    #[cfg_attr(target_arch = "x86_64", inline(always))] // as `header_sum`
     #[must_use]
     pub fn has_binding_option(&self) -> bool {
         /// NOP, NOP, timestamps (RFC 7323 appendix A): what nearly every data segment has.

@@ -78,9 +78,9 @@ pub(crate) fn change_headers(packet: &Packet<'_>, headers: Headers, out: &mut [u
 /// The checksum field that makes a segment of this sum to `plus`.
 #[inline(always)]
 fn field(sum: Sum, plus: u16, udp: bool) -> u16 {
-    let field = (Sum::word(sum.field()) + Sum::word(plus)).value();
+    let field = (sum + Sum::without(plus)).field();
     // RFC 768: 0 would say that there is none; 0xffff is the other zero.
-    if field == 0 && udp { u16::MAX } else { field }
+    if field == 0 && (udp || plus != 0) { u16::MAX } else { field }
 }
 
 /// Changes type of service and, if it is given, the packet's length in the IP header of `ip_frame`,
@@ -90,22 +90,23 @@ fn field(sum: Sum, plus: u16, udp: bool) -> u16 {
 fn change_ip(ip_frame: &IpFrame<'_>, tos: u8, len: Option<usize>, out: &mut [u8]) -> Option<()> {
     let from: &[u8; IPV4_LEN] = ip_frame.frame().get(ip_frame.ip_at()..)?.first_chunk()?;
     let to: &mut [u8; IPV4_LEN] = out.get_mut(ip_frame.ip_at()..)?.first_chunk_mut()?;
-    let first = u16::from_be_bytes([from[0], from[1]]);
     match ip_frame.ip() {
         Ip::V4 => {
-            let old_len = u16::from_be_bytes([from[2], from[3]]);
-            let len = len.map_or(Some(old_len), |len| u16::try_from(len).ok())?;
-            let (old, new) = ([first, old_len], [first & 0xff00 | u16::from(tos), len]);
+            let old = [from[0], from[1], from[2], from[3]];
+            let [high, low] = match len {
+                Some(len) => u16::try_from(len).ok()?.to_be_bytes(),
+                None => [from[2], from[3]],
+            };
+            let new = [from[0], tos, high, low];
             // The update may turn one zero of ones' complement into the other; in-place framing
             // changes no byte.
             if old != new {
-                let checksum = update(u16::from_be_bytes([from[10], from[11]]), old, new);
-                to[1] = tos;
-                [to[2], to[3]] = len.to_be_bytes();
-                [to[10], to[11]] = checksum.to_be_bytes();
+                [to[0], to[1], to[2], to[3]] = new;
+                [to[10], to[11]] = update([from[10], from[11]], old, new);
             }
         }
         Ip::V6 => {
+            let first = u16::from_be_bytes([from[0], from[1]]);
             [to[0], to[1]] = (first & 0xf00f | u16::from(tos) << 4).to_be_bytes();
             if let Some(len) = len {
                 [to[4], to[5]] = u16::try_from(len - IPV6_LEN).ok()?.to_be_bytes();
@@ -197,4 +198,23 @@ pub(crate) fn write_at(out: &mut [u8], at: usize, bytes: &[u8]) -> Option<()> {
 fn put16(out: &mut [u8], at: usize, word: u16) -> Option<()> {
     *out.get_mut(at..)?.first_chunk_mut()? = word.to_be_bytes();
     Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::segment_header::CHECKSUM_CONSTANT;
+
+    #[test]
+    fn a_field_makes_the_sum_what_it_is_to_be_and_is_zero_for_plain_tcp_alone() {
+        for plus in [0, CHECKSUM_CONSTANT] {
+            for (udp, sum) in
+                [false, true].into_iter().flat_map(|udp| (0..=u16::MAX).map(move |sum| (udp, sum)))
+            {
+                let field = field(Sum::word(sum), plus, udp);
+                assert_eq!((u32::from(sum) + u32::from(field)) % 65535, u32::from(plus) % 65535);
+                assert_eq!(field == 0, plus == 0 && !udp && sum % 65535 == 0, "{sum:#x} {plus:#x} {udp}");
+            }
+        }
+    }
 }

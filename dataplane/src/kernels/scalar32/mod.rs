@@ -25,6 +25,8 @@ const SIGN: u32 = 1 << 31;
 const MANTISSA: u32 = 23;
 
 /// As [`Sum::of`].
+// As `portable::sum`.
+#[cfg_attr(target_arch = "x86_64", inline(never))]
 pub(super) fn sum(bytes: &[u8]) -> Sum {
     // SAFETY: every bit pattern of four bytes is a `u32`, and the other way round.
     let (before, words, after) = unsafe { bytes.align_to::<u32>() };

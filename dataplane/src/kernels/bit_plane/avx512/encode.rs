@@ -171,7 +171,10 @@ fn encode_taken(items: &Items, count: usize, room: &mut [u8]) -> Option<usize> {
     if GROUP_ROOM * count.div_ceil(8) + MORE_ROOM > room.len() {
         return None;
     }
-    encode_coded(items, count, room).and_then(|(len, used)| (used & RAW_OR_HIGHEST == 0).then_some(len))
+    match encode_coded(items, count, room) {
+        Some((len, used)) if used & RAW_OR_HIGHEST == 0 => Some(len),
+        _ => None,
+    }
 }
 
 /// Encodes a section of `count` values to the start of `room`, which is large enough; returns its
