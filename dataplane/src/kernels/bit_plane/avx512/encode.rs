@@ -158,7 +158,7 @@ fn packed([low, high]: [__m512i; 2]) -> __m512i {
 }
 
 /// Encodes a section of `count` values to the start of `room`. None if a value is raw, or there is
-/// too little room for stores beyond the end.
+/// too little room.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
@@ -168,18 +168,15 @@ fn encode_taken(items: &Items, count: usize, room: &mut [u8]) -> Option<usize> {
         *room.first_mut()? = mode::EMPTY;
         return Some(1);
     }
-    if GROUP_ROOM * count.div_ceil(8) + MORE_ROOM > room.len() {
-        return None;
-    }
     match encode_coded(items, count, room) {
         Some((len, used)) if used & RAW_OR_HIGHEST == 0 => Some(len),
         _ => None,
     }
 }
 
-/// Encodes a section of `count` values to the start of `room`, which is large enough; returns its
-/// length, and the planes that its items use, as [`put_groups`]. With a raw value among them, what
-/// is written is no section.
+/// Encodes a section of `count` values to the start of `room`; returns its length, and the planes
+/// that its items use, as [`put_groups`], which says whether there is room enough. With a raw value
+/// among them, what is written is no section.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
@@ -210,7 +207,8 @@ fn encode_coded(items: &Items, count: usize, room: &mut [u8]) -> Option<(usize, 
     }
 }
 
-/// Writes mode and map; their length.
+/// Writes mode and map; their length. Nothing behind the mode's nine bytes if less than 64 more are
+/// there, which [`put_groups`] needs, too.
 #[inline]
 #[target_feature(
     enable = "avx512f,avx512bw,avx512dq,avx512cd,avx512vl,avx512vbmi,avx512vbmi2,avx512bitalg,gfni,bmi1,bmi2,popcnt"
