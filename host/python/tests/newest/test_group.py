@@ -265,10 +265,11 @@ def scaled_in_pieces(rank):
     return same
 
 
-def lost(rank, piece_bytes):
+def lost(rank, piece_bytes, hosts):
     """A rank that dies ends the others' backward by the process group's own error."""
     exchange.PIECE_BYTES = piece_bytes
-    ddp, state = hooked(net(), "group:q8")
+    os.environ["GRADWIRE_HOST"] = hosts[rank]
+    ddp, state = hooked(net(), "group:q8" if "c" in hosts else "group:hierarchy:hosts:q8")
     optimizer = sgd(ddp)
     for iteration in range(8):
         if (rank, iteration) == (1, 5):
@@ -281,6 +282,24 @@ def lost(rank, piece_bytes):
             except RuntimeError as again:
                 return iteration, str(error), str(again)
     return None
+
+
+def failed(rank, hosts):
+    """A rank whose exchange fails, and which lives on, ends the others' too."""
+    os.environ["GRADWIRE_HOST"] = hosts[rank]
+    ddp, state = hooked(net(), "group:q8" if "c" in hosts else "group:hierarchy:hosts:q8")
+    optimizer = sgd(ddp)
+    said = None
+    try:
+        for iteration in range(8):
+            if (rank, iteration) == (1, 5):
+                # A bucket of None has no exchange.
+                state._way._by_parameters = dict.fromkeys(state._way._by_parameters)
+            step(ddp, optimizer, rank, iteration)
+    except RuntimeError as error:
+        said = str(error)
+    dist.barrier()
+    return said
 
 
 def drifted(rank, iterations=110):
@@ -480,12 +499,17 @@ class Failures(unittest.TestCase):
                 self.assertRegex(said, text)
 
     def test_a_lost_rank_ends_the_others(self):
-        # Gloo tells a rank's neighbours that it is lost: those tell the fourth.
-        for piece_bytes in (exchange.PIECE_BYTES, 300):
-            first, _, *others = run(lost, 4, piece_bytes, lost=(1,))
+        # Gloo tells a rank's neighbours that it is lost: those tell the others, also of their host.
+        for piece_bytes, hosts in ((exchange.PIECE_BYTES, "abcd"), (300, "abcd"), (300, "aaaabbbb")):
+            first, _, *others = run(lost, len(hosts), piece_bytes, hosts, lost=(1,))
             for iteration, error, again in (first, *others):
                 self.assertEqual(iteration, 5)
                 self.assertTrue(error and again)
+
+    def test_a_rank_that_fails_and_lives_ends_the_others(self):
+        for hosts in ("abcd", "aaaabbbb"):
+            for said in run(failed, len(hosts), hosts):
+                self.assertTrue(said, hosts)
 
     def test_replicas_that_differ_are_told_so(self):
         for said in run(drifted, 2):

@@ -64,15 +64,15 @@ class StreamLane:
 
 
 class ThreadLane(JobThread):
-    """A thread, with the same methods. At its first failure, and at its end, it leaves the group that it alone uses."""
+    """A thread, with the same methods. At its first failure, and at its end, it leaves the groups that it alone uses."""
 
-    def __init__(self, group: Group | None = None) -> None:
-        self._seconds, self._group = 0.0, group
+    def __init__(self, *groups: Group) -> None:
+        self._seconds, self._groups = 0.0, groups
         super().__init__()
 
     def leave(self) -> None:
-        if self._group is not None:
-            self._group.leave(self.error)
+        for group in self._groups:
+            group.leave(self.error)
 
     def run(self, job: Callable[[], None], tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
         def timed() -> None:

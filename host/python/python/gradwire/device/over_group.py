@@ -80,7 +80,9 @@ class OverGroup:
         self.group, self._inner = Group(group), None if inner is None else Group(inner_group)
         ranks_a_host, rank_in_host = (1, 0) if self._inner is None else (self._inner.ranks, self._inner.rank)
         self._place = place or Place("group", self.group.rank * ranks_a_host + rank_in_host, self.group.ranks * ranks_a_host)
-        self._lane = Inline() if inline else ThreadLane(self.group) if device.type == "cpu" else StreamLane(device)
+        # Ranks of a host wait for each other, too.
+        groups = [each for each in (self.group, self._inner) if each is not None]
+        self._lane = Inline() if inline else ThreadLane(*groups) if device.type == "cpu" else StreamLane(device)
         self.close = weakref.finalize(self, self._lane.close)
         self._buckets: list[Bucket] = []
         self._by_parameters: dict[tuple[int, ...], Bucket] = {}

@@ -147,7 +147,7 @@ class ByGroup:
         self._module: Any = torch.get_device_module(device)
         self._stream = None if device.type == "cpu" else self._module.Stream(device)
         # On an accelerator, the backend ends the others' waits.
-        self.thread = ThreadLane(self._group if device.type == "cpu" else None)
+        self.thread = ThreadLane(*([self._group] if device.type == "cpu" else []))
         self.close = weakref.finalize(self, self.thread.close)
 
     @property
