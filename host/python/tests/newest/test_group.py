@@ -293,12 +293,15 @@ def failed(rank, hosts):
     try:
         for iteration in range(8):
             if (rank, iteration) == (1, 5):
-                # A bucket of None has no exchange.
-                state._way._by_parameters = dict.fromkeys(state._way._by_parameters)
+                for bucket in state._way._buckets:
+                    bucket.exchange = mock.Mock(side_effect=RuntimeError("planted"))
             step(ddp, optimizer, rank, iteration)
     except RuntimeError as error:
         said = str(error)
-    dist.barrier()
+    # Not by a barrier: who leaves it first closes connections that others still need.
+    store = dist.distributed_c10d._get_default_store()
+    store.set(f"failed/{rank}", "")
+    store.wait([f"failed/{each}" for each in range(len(hosts))])
     return said
 
 
