@@ -18,7 +18,7 @@ os.environ["TRITON_INTERPRET"] = "1"
 import torch
 from gradwire import _native
 from gradwire.codec import named
-from gradwire.device import bucket, codecs, exchange, kernels, native
+from gradwire.device import bucket, codecs, exchange, kernels, low_rank, native
 from gradwire.device.bucket import Bucket, Layout
 from gradwire.device.exchange import Group
 from gradwire.device.plan import group_plan
@@ -272,7 +272,7 @@ def exchanged(rank, plan, dtype, by_kernels, options, scale=None, made_by=kernel
     made.take({name: torch.linspace(-1, 1, length) for name, length in zip("abcde", LENS)}, {})
     group, plan = Group(None), group_plan(plan)
     asked = mock.Mock(side_effect=made_by if rank in by_kernels else lambda *_: None)
-    with mock.patch.object(bucket, "kernels", asked):
+    with mock.patch.object(bucket, "kernels", asked), mock.patch.object(low_rank, "kernels", asked):
         for iteration in range(3):
             values = torch.randn(N, generator=torch.Generator().manual_seed(10 * iteration + rank)).to(dtype)
             if options["may_be_unused"] and iteration:
@@ -283,8 +283,9 @@ def exchanged(rank, plan, dtype, by_kernels, options, scale=None, made_by=kernel
                 values[100] = float("nan")
             mean = made.exchange(group, plan, values, scale)
             assert len(set(gathered(finite(mean).numpy().tobytes()))) == 1, "replicas differ"
-            left = (values, mean, made.residual, made.owned, *made.saved(group)[0].values())
-            said.append([finite(each.to(torch.float32)).numpy().tobytes() for each in left] + [int(mean.isnan().sum()), group.sent_bytes])
+            left = (values, mean, made.residual, made.owned, *made.saved(group)[0].values(), *made.saved(group)[1].values())
+            said.append([finite(each.to(torch.float32)).numpy().tobytes() for each in left if each is not None])
+            said[-1] += [int(mean.isnan().sum()), group.sent_bytes]
     return said, asked.call_count
 
 
@@ -309,11 +310,13 @@ class Buckets(unittest.TestCase):
         cases = [
             ("q8", torch.float32, False, "triton"), ("q8", torch.bfloat16, True, "triton"), ("q4:64", torch.float16, True, "triton"),
             ("3lc:1:320", torch.bfloat16, False, "triton"), ("q8", torch.float32, True, "rust"), ("q4:64", torch.float32, False, "rust"),
+            ("low-rank:4", torch.float32, True, "rust"), ("low-rank:4", torch.bfloat16, False, "triton"),
         ]  # fmt: skip
         for said in run(by_kernels_and_not, 2, cases):
             for case, ((expected, _), (found, count)) in said.items():
                 self.assertGreater(expected[1][-2], 0, "the NaN")
-                self.assertEqual(count, 3)
+                # Of low-rank, for both factors.
+                self.assertEqual(count, 6 if case[0].startswith("low-rank") else 3)
                 self.assertTrue(found == expected, case)
 
     def test_what_kernels_do_not_serve_is_left_to_torch(self):

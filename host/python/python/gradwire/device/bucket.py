@@ -10,7 +10,7 @@ import torch
 
 from gradwire.codec import Codec
 from gradwire.device import low_rank
-from gradwire.device.exchange import Group, kernels
+from gradwire.device.exchange import Group, finite, kernels
 from gradwire.device.plan import GroupPlan
 
 if TYPE_CHECKING:
@@ -98,24 +98,26 @@ class Bucket:
         assert self.residual is not None
         if plan.codec is not None and scale is None and (found := self._kernels(plan.codec, values)) is not None:
             return self._by_kernels(group, plan.codec, found, values)
-        scale = torch.ones((), device=self.device) if scale is None else scale
         gradient = values.to(torch.float32)
-        residual = (self.residual.to(torch.float32) if plan.coded else self._folded(group)) * scale
+        residual = self.residual.to(torch.float32) if plan.coded else self._folded(group)
+        if scale is not None:
+            residual = residual * scale
         # What a parameter without a gradient lost before waits until this rank has one.
         used = self._used(gradient, self.lens)
-        total = gradient + torch.where(used, residual, 0.0)
+        total = gradient + _of_used(residual, used)
         owned, factors = None, None
         if plan.coded:
             mean, lost, owned, factors = self._coded(group, plan, total, gradient, scale)
             values.copy_(mean)
         else:
             values.copy_(total)
-            lost = total - values.to(torch.float32)
-            lost = torch.where(lost.isfinite(), lost, 0.0)
+            lost = finite(total - values.to(torch.float32))
             mean = self._uncoded(group, plan, values)
             if self.owned is not None:
                 owned = torch.zeros_like(self.owned)
-        self._new = (torch.where(used, lost, residual + lost) / scale, owned, factors)
+        if used is not None:
+            lost = torch.where(used, lost, residual + lost)
+        self._new = (lost if scale is None else lost / scale, owned, factors)
         self._holds = plan.coded or self._may_be_unused or self._skips
         if not self._skips:
             self.commit(None)
@@ -130,7 +132,7 @@ class Bucket:
     def _by_kernels(self, group: Group, codec: Codec, by: Kernels, values: torch.Tensor) -> torch.Tensor:
         """Does what `exchange` does with a codec. The same collectives, in the same order: other ranks may have no kernels."""
         assert self.residual is not None and self.owned is not None
-        used = self._used(values, self.lens) if self._may_be_unused else None
+        used = self._used(values, self.lens)
         exact = None
         if self.exact is not None:
             held = self.residual[self.exact]
@@ -147,38 +149,45 @@ class Bucket:
         return mean
 
     def _coded(
-        self, group: Group, plan: GroupPlan, total: torch.Tensor, gradient: torch.Tensor, scale: torch.Tensor
+        self, group: Group, plan: GroupPlan, total: torch.Tensor, gradient: torch.Tensor, scale: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, list[torch.Tensor] | None]:
-        """Returns the mean of all ranks' `total`, what this rank lost, in units of the scaled loss, and what follows `owned` and `factors`."""
+        """Returns the mean of all ranks' `total`, what this rank lost, in units of the scaled loss, and what follows `owned` and `factors`.
+
+        It may overwrite `total`.
+        """
         exact = None
         if self.exact is not None:
             exact = group.exact_mean(total.index_select(0, self.exact))
-            total = total.index_fill(0, self.exact, 0.0)
+            total.index_fill_(0, self.exact, 0.0)
         owned, factors = None, None
         if self.exact_values == self.n:
             mean, lost = torch.zeros_like(total), torch.zeros_like(total)
         elif plan.codec is not None:
             assert self.owned is not None
-            before = self.owned.to(torch.float32)
-            used = torch.ones((), dtype=torch.bool, device=self.device)
+            before, used = self.owned.to(torch.float32), None
 
             def feedback(part: torch.Tensor) -> torch.Tensor:
                 nonlocal used
                 # Likewise: it waits for a gradient of any rank.
                 used = self._used(part, self._owned_lens)
-                return torch.where(used, before * scale, 0.0)
+                return _of_used(before if scale is None else before * scale, used)
 
             if self.exact is not None and plan.codec.wants_gradient:
                 gradient = gradient.index_fill(0, self.exact, 0.0)
             coded = group.mean(total, plan.codec, feedback, gradient)
-            mean, lost, lost_of_owned = coded.values, _without(coded.lost, self.exact), _without(coded.lost_of_owned, self._owned_exact) / scale
-            owned = torch.where(used, lost_of_owned, before + lost_of_owned)
+            mean, lost, owned = coded.values, _without(coded.lost, self.exact), _without(coded.lost_of_owned, self._owned_exact)
+            if scale is not None:
+                owned = owned / scale
+            if used is not None:
+                owned = torch.where(used, owned, before + owned)
         else:
             assert self.factors is not None
             mean, lost, factors = self.factors.mean(group, total)
+            # What is in no matrix is exact.
+            lost = _without(lost, self.exact)
         if exact is not None:
             assert self.exact is not None
-            mean = mean.index_copy(0, self.exact, exact)
+            mean.index_copy_(0, self.exact, exact)
         return mean, lost, owned, factors
 
     def commit(self, finite: torch.Tensor | None) -> None:
@@ -187,9 +196,13 @@ class Bucket:
             return
         lost, owned, factors = self._new
         self._new = None
-        for old, new in ((self.residual, lost), (self.owned, owned)):
-            if old is not None and new is not None:
-                old.copy_(new if finite is None else torch.where(finite, new, old.to(torch.float32)))
+
+        def followed(old: torch.Tensor | None, new: torch.Tensor | None) -> torch.Tensor | None:
+            if old is None or new is None:
+                return old
+            return (new if finite is None else torch.where(finite, new, old.to(torch.float32))).to(self._dtype)
+
+        self.residual, self.owned = followed(self.residual, lost), followed(self.owned, owned)
         if factors is not None and self.factors is not None:
             rights = zip(self.factors.right, factors)
             self.factors.right = [new if finite is None else torch.where(finite, new, old) for old, new in rights]
@@ -250,10 +263,10 @@ class Bucket:
             group.exact_mean(values)
         return values.to(torch.float32)
 
-    def _used(self, values: torch.Tensor, lens: list[int]) -> torch.Tensor:
-        """Returns whether each value is of a parameter that has a gradient: one of zeros alone is none. One bool, if all have."""
+    def _used(self, values: torch.Tensor, lens: list[int]) -> torch.Tensor | None:
+        """Returns whether each value is of a parameter that has a gradient: one of zeros alone is none. None, if all have."""
         if not self._may_be_unused:
-            return torch.ones((), dtype=torch.bool, device=self.device)
+            return None
         return torch.cat([part.any().expand(len(part)) for part in values.split(lens)])
 
     def _folded(self, group: Group) -> torch.Tensor:
@@ -310,9 +323,14 @@ def _places(ranges: list[tuple[int, int]], first: int, end: int, device: torch.d
     return torch.cat(found).to(device) if found else None
 
 
+def _of_used(values: torch.Tensor, used: torch.Tensor | None) -> torch.Tensor:
+    """Returns the values, with zeros where they are not used."""
+    return values if used is None else torch.where(used, values, 0.0)
+
+
 def _without(lost: torch.Tensor, exact: torch.Tensor | None) -> torch.Tensor:
-    """Returns what is lost, with zeros where no message counts."""
-    return lost if exact is None else lost.index_fill(0, exact, 0.0)
+    """Puts zeros where no message counts, and returns what is lost."""
+    return lost if exact is None else lost.index_fill_(0, exact, 0.0)
 
 
 def shared(residuals: list[dict[str, torch.Tensor]], ranks: int) -> dict[str, torch.Tensor]:

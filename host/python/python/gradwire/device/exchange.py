@@ -252,8 +252,9 @@ def _joined(pieces: list[torch.Tensor]) -> torch.Tensor:
 
 def _lost(values: torch.Tensor, messages: torch.Tensor, codec: Codec) -> torch.Tensor:
     """Returns what the messages do not say of values `[rows, n]`; zeros if the codec does without."""
-    return _finite(values - codec.decode(messages, values.shape[1])) if codec.feeds_back else torch.zeros_like(values)
+    return finite(values - codec.decode(messages, values.shape[1])) if codec.feeds_back else torch.zeros_like(values)
 
 
-def _finite(values: torch.Tensor) -> torch.Tensor:
-    return torch.where(values.isfinite(), values, 0.0)
+def finite(values: torch.Tensor) -> torch.Tensor:
+    """Replaces what is not finite by 0, and returns the values."""
+    return values.nan_to_num_(0.0, 0.0, 0.0)

@@ -9,7 +9,7 @@ import zlib
 import torch
 
 from gradwire.device.codecs import ScaledIntegers
-from gradwire.device.exchange import Group
+from gradwire.device.exchange import Group, Mean, finite, kernels
 
 FACTORS = ScaledIntegers(8, 256)
 """The codec of factors: each is stored one rank after the other, so a block has values of one magnitude."""
@@ -53,30 +53,41 @@ class Factors:
     def mean(self, group: Group, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
         """Returns the mean of all ranks' matrices in `values`, f32 `[n]`, what this rank's part of it lost, and the next right factors.
 
-        Both tensors are 0 outside of the matrices. What a factor's messages lose is part of what is lost. If a value of a matrix is
-        not finite at a rank, the whole mean of that matrix is NaN, nothing of it is lost, and its factor starts anew.
+        Outside of the matrices, both tensors hold nothing of use. What a factor's messages lose is part of what is lost. If a value of
+        a matrix is not finite at a rank, the whole mean of that matrix is NaN, nothing of it is lost, and its factor starts anew.
         """
-        mean, lost = torch.zeros_like(values), torch.zeros_like(values)
+        mean, lost = torch.empty_like(values), torch.empty_like(values)
         matrices = [values[each.values].view(each.rows, each.cols) for each in self.shapes]
         rights = [_normal(right, first) for right, first in zip(self.right, self.first)]
         lefts = [torch.mm(right, matrix.t()) for right, matrix in zip(rights, matrices)]
-        summed = group.mean(_flat(lefts), FACTORS).values
+        summed = _mean(group, _flat(lefts)).values
         lefts = orthonormal(_split(summed, lefts))
         rights = [torch.mm(left, matrix) for left, matrix in zip(lefts, matrices)]
-        coded = group.mean(_flat(rights), FACTORS)
+        coded = _mean(group, _flat(rights))
         lost_of_rights = coded.lost
         owned = group.owned(len(coded.values), FACTORS.unit)
         lost_of_rights[owned] += group.ranks * coded.lost_of_owned[: owned.stop - owned.start]
         following = []
         parts = zip(self.shapes, matrices, lefts, rights, _split(coded.values, rights), _split(lost_of_rights, rights), self.first)
         for each, matrix, left, own, right, lost_of_right, first in parts:
-            finite = right.isfinite().all() & left.isfinite().all()
-            nan = torch.where(finite, 0.0, math.nan)
-            mean[each.values] = (torch.mm(left.t(), right) + nan).view(-1)
-            rest = matrix - torch.mm(left.t(), own - lost_of_right)
-            lost[each.values] = torch.where(finite & rest.isfinite(), rest, 0.0).view(-1)
-            following.append(torch.where(finite, right, first))
+            are_finite = right.isfinite().all() & left.isfinite().all()
+            # Added to a factor, it reaches the whole product.
+            nan = torch.where(are_finite, 0.0, math.nan)
+            torch.mm(left.t(), right + nan, out=mean[each.values].view_as(matrix))
+            rest = lost[each.values].view_as(matrix)
+            finite(torch.addmm(matrix, left.t(), own - lost_of_right + nan, alpha=-1, out=rest))
+            following.append(torch.where(are_finite, right, first))
         return mean, lost, following
+
+
+def _mean(group: Group, factors: torch.Tensor) -> Mean:
+    """Returns the mean of all ranks' `factors`, f32 `[n]`, which it may overwrite."""
+    by = kernels(FACTORS, factors)
+    if by is None:
+        return group.mean(factors, FACTORS)
+    lost, lost_of_owned = torch.zeros_like(factors), factors.new_zeros(group.part(len(factors), FACTORS.unit))
+    mean = group.mean_by_kernels(factors, FACTORS, by, lost, lost_of_owned, None, lambda part: part)
+    return Mean(mean, lost, lost_of_owned)
 
 
 def orthonormal(factors: list[torch.Tensor]) -> list[torch.Tensor]:
