@@ -58,15 +58,19 @@ fn encoded(result: Result<usize, EncodeError>, groups: &[u8]) -> Encoded {
     result.map(|len| groups[..len].to_vec())
 }
 
-/// With unlike fills, so that a byte that was not written shows.
+/// Bytes behind what a kernel may write.
+const BEHIND: usize = 256;
+
+/// With unlike fills, so that a byte that was not written shows, and one that is not the kernel's.
 fn agree_on_encoding(values: &[u8], room: usize, profile: impl Into<Profile>) -> Encoded {
     let profile = profile.into();
     let mut coded = vec![0xaa; room];
     let expected = encoded(profile.encode_payload(values, &mut coded), &coded);
     for kernel in Kernel::available() {
         for fill in [0x00, 0x55] {
-            let mut coded = vec![fill; room];
-            let got = encoded(kernel.encode(values, &mut coded, profile), &coded);
+            let mut coded = vec![fill; room + BEHIND];
+            let got = encoded(kernel.encode(values, &mut coded[..room], profile), &coded);
+            assert_eq!(coded[room..], [fill; BEHIND], "{} {profile:?} room of {room}", kernel.name());
             assert_eq!(got, expected, "{} {profile:?} {} values", kernel.name(), values.len() / 4);
         }
     }
@@ -79,8 +83,11 @@ fn agree_on_decoding(coded: &[u8], len: usize, profile: impl Into<Profile>) -> D
     let expected = profile.decode_payload(coded, &mut values).map(|used| (used, values));
     for kernel in Kernel::available() {
         for fill in [0x00, 0x55] {
-            let mut values = vec![fill; len];
-            let got = kernel.decode(coded, &mut values, profile).map(|used| (used, values));
+            let mut values = vec![fill; len + BEHIND];
+            let used = kernel.decode(coded, &mut values[..len], profile);
+            assert_eq!(values[len..], [fill; BEHIND], "{} {profile:?} {len} bytes of values", kernel.name());
+            values.truncate(len);
+            let got = used.map(|used| (used, values));
             assert_eq!(got, expected, "{} {profile:?} {len} bytes of values", kernel.name());
         }
     }
@@ -99,6 +106,20 @@ fn on_raw_values_anywhere_in_a_dense_section() {
             let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
             let profile = bit_plane(-24);
             agree_on_encoding(&bytes, profile.max_encoded_len(bytes.len()), profile).unwrap();
+        }
+    }
+}
+
+/// Sections that need the most room without raw values, and all rooms: stores are wide. With this
+/// bound the largest coded value, which alone uses all planes, is below 1, as above.
+#[test]
+fn on_every_room_for_all_planes() {
+    let profile = bit_plane(-24);
+    let values = [16_383.0 * 2f32.powi(-24); 512].map(f32::to_le_bytes).concat();
+    for count in [1, 31, 32, 33, 362, 511, 512] {
+        let values = &values[..4 * count];
+        for room in 0..profile.max_encoded_len(values.len()) + 80 {
+            let _ = agree_on_encoding(values, room, profile);
         }
     }
 }
