@@ -79,7 +79,8 @@ pub(crate) fn change_headers(packet: &Packet<'_>, headers: Headers, out: &mut [u
 #[inline(always)]
 fn field(sum: Sum, plus: u16, udp: bool) -> u16 {
     let field = (sum + Sum::without(plus)).field();
-    // RFC 768: 0 would say that there is none; 0xffff is the other zero.
+    // RFC 768: 0 would say that there is none; 0xffff is the other zero. Compressed segments have
+    // that one, the gateware's too.
     if field == 0 && (udp || plus != 0) { u16::MAX } else { field }
 }
 

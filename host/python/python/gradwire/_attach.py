@@ -20,6 +20,7 @@ from gradwire._native import Error, Plan
 from gradwire._plan import read
 from gradwire._state import State
 from gradwire.device.codecs import ScaledIntegers
+from gradwire.device.exchange import gathered
 from gradwire.device.fsdp import CodedReduceScatter, ShardedState, sharded_modules
 from gradwire.device.over_group import check
 from gradwire.device.plan import PREFIX, group_plan
@@ -105,7 +106,7 @@ def _attach_ddp(
     whole = model.process_group
     if by_group and str(plan).removeprefix(PREFIX).startswith(BY_HOST):
         # Here, and not in the first backward.
-        ranks_by_host(_gathered(this_host(), whole))
+        ranks_by_host(gathered(this_host(), whole))
     inner = None if group is None else _inner_ranks(group, whole)
     state = State(None, plan, group=group or whole, model=model, scaler=scaler, exact_iterations=exact_iterations, inner=inner)
     model.register_comm_hook(state, hook)
@@ -135,7 +136,7 @@ def check_plan(plan: str | Plan, over_group: bool | None = None) -> None:
 def _inner_ranks(group: dist.ProcessGroup, whole: dist.ProcessGroup) -> list[int] | None:
     """Returns the ranks of this one's host, if `group` has one rank of each host; None if it has all ranks of `whole`."""
     ranks = dist.get_process_group_ranks(whole)
-    everybody = _gathered(dist.get_process_group_ranks(group), whole)
+    everybody = gathered(dist.get_process_group_ranks(group), whole)
     between = dict(zip(ranks, everybody))
     if all(sorted(each) == sorted(ranks) for each in everybody):
         return None
@@ -146,12 +147,6 @@ def _inner_ranks(group: dist.ProcessGroup, whole: dist.ProcessGroup) -> list[int
             f"groups {sorted(map(tuple, everybody))} are not those between hosts of ranks {ranks}: each rank is in one, with one rank of each host"
         )
     return [rank for rank in ranks if hosts[rank] == hosts[me]]
-
-
-def _gathered(mine: Any, group: dist.ProcessGroup) -> list[Any]:
-    everybody: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(everybody, mine, group=group)
-    return everybody
 
 
 def _meet(ranks: list[int], number: int) -> None:

@@ -26,8 +26,8 @@ class Layout:
 
     names: tuple[str, ...]
     sizes: tuple[tuple[int, ...], ...]
-    elsewhere: tuple[str, ...] = ()
-    """Of a piece: the parameters that other pieces alone have."""
+    bucket: tuple[str, ...] = ()
+    """Of a piece: the names of all parameters, also those that other pieces have."""
 
     @property
     def lens(self) -> list[int]:
@@ -46,8 +46,7 @@ class Layout:
         if (beyond := length - sum(size for (size,) in sizes)) > 0:
             names.append("")
             sizes.append((beyond,))
-        here = {_start(name)[0] for name in names}
-        return Layout(tuple(names), tuple(sizes), tuple(name for name in self.names if name not in here))
+        return Layout(tuple(names), tuple(sizes), self.names)
 
 
 class Bucket:
@@ -59,7 +58,7 @@ class Bucket:
 
     def __init__(self, layout: Layout, tensor: torch.Tensor, *, may_be_unused: bool, skips: bool) -> None:
         self.layout = layout
-        self._parameters = {_start(name)[0] for name in layout.names} | set(layout.elsewhere)
+        self._parameters = set(layout.bucket or layout.names)
         self.lens = layout.lens
         self.n = sum(self.lens)
         if self.n != tensor.numel():

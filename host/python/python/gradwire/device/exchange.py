@@ -18,7 +18,7 @@ import math
 import os
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -226,6 +226,13 @@ class Group:
         """Replaces each value by the largest of all ranks', and returns them."""
         dist.all_reduce(values, dist.ReduceOp.MAX, group=self.group)
         return values
+
+
+def gathered(mine: Any, group: dist.ProcessGroup | None) -> list[Any]:
+    """Returns what each rank gives, by rank."""
+    everybody: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(everybody, mine, group=group)
+    return everybody
 
 
 def checksum(values: torch.Tensor) -> torch.Tensor:

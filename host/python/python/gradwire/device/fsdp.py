@@ -14,7 +14,7 @@ from gradwire._report import Report
 from gradwire._residuals import Place
 from gradwire.codec import Codec
 from gradwire.device.bucket import SMALL, Bucket, Layout
-from gradwire.device.exchange import Group
+from gradwire.device.exchange import Group, gathered
 from gradwire.device.over_group import OverGroup, check
 from gradwire.device.plan import PREFIX, group_plan
 
@@ -152,8 +152,7 @@ def check_shards(modules: dict[str, Any], group: dist.ProcessGroup) -> None:
                     "whose ranks hold the same"
                 )
             shapes.append((tuple(parameter.shape), mesh.get_coordinate()))
-    everybody: list[Any] = [None] * len(between)
-    dist.all_gather_object(everybody, shapes, group=group)
+    everybody = gathered(shapes, group)
     for rank, theirs in enumerate(everybody):
         if theirs != everybody[0]:
             raise Error(f"rank {rank} of the group holds other shards than rank 0: start as many ranks on each host, and give all the same model")

@@ -19,7 +19,7 @@ from gradwire._report import Report
 from gradwire._residuals import COMPARE_EVERY, Place
 from gradwire.codec import identity
 from gradwire.device.bucket import Bucket, Layout, shared
-from gradwire.device.exchange import Group, checksum
+from gradwire.device.exchange import Group, checksum, gathered
 from gradwire.device.lane import Inline, StreamLane, ThreadLane, later
 from gradwire.device.plan import group_plan
 
@@ -104,8 +104,7 @@ class OverGroup:
 
     def _agree(self, mine: tuple[Any, ...], group: dist.ProcessGroup | None) -> list[str]:
         """Returns each rank's host. Error if ranks were given different things."""
-        everybody: list[Any] = [None] * dist.get_world_size(group)
-        dist.all_gather_object(everybody, (mine, this_host()), group=group)
+        everybody = gathered((mine, this_host()), group)
         for rank, (theirs, _) in enumerate(everybody):
             if theirs != everybody[0][0]:
                 raise Error(f"rank {rank} has {_said(theirs)}, rank 0 {_said(everybody[0][0])}: give all ranks the same")
@@ -120,10 +119,9 @@ class OverGroup:
                 LOG.warning("nothing is coded: %s", self._why)
         if 1 in (len(by_host), len(by_host[0])):
             return group, None
-        ranks = dist.get_process_group_ranks(group or dist.group.WORLD)
-        mine = next(each for each in by_host if ranks.index(dist.get_rank()) in each)
-        place = mine.index(ranks.index(dist.get_rank()))
-        between = dist.new_group([ranks[each[place]] for each in by_host], use_local_synchronization=True)
+        ranks, rank = dist.get_process_group_ranks(group or dist.group.WORLD), dist.get_rank(group)
+        mine = next(each for each in by_host if rank in each)
+        between = dist.new_group([ranks[each[mine.index(rank)]] for each in by_host], use_local_synchronization=True)
         return between, [ranks[each] for each in mine]
 
     def hook(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:

@@ -20,6 +20,7 @@ from gradwire._native import Error, Plan, __version__
 from gradwire._plan import read
 from gradwire._residuals import Place
 from gradwire.codec import identity
+from gradwire.device.exchange import gathered
 from gradwire.device.fsdp import check_shards, sharded_modules
 from gradwire.device.plan import PREFIX
 from gradwire.local.exchange import Exchange, opened
@@ -178,8 +179,7 @@ class LocalSteps:
         """Brings all ranks together: each takes over, drops or copies what the others say. Returns ranks per rank that is not new."""
         standing = None if self._new else self._rounds.standing()
         shapes = [(each.names, each.shapes) for each in self._fragments]
-        everybody: list[Any] = [None] * dist.get_world_size(group)
-        dist.all_gather_object(everybody, (self._said, shapes, standing, self._iteration), group=group)
+        everybody = gathered((self._said, shapes, standing, self._iteration), group)
         for rank, (said, theirs, *_) in enumerate(everybody):
             if said != everybody[0][0]:
                 raise Error(f"rank {rank} has {_told(said)}, rank 0 {_told(everybody[0][0])}: give all ranks the same")
