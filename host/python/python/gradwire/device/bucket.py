@@ -103,11 +103,14 @@ class Bucket:
             residual = residual * scale
         # What a parameter without a gradient lost before waits until this rank has one.
         used = self._used(gradient, self.lens)
-        total = gradient + _of_used(residual, used)
+        # In place of what nobody needs any more: a new tensor would take memory, and time.
+        in_place = plan.coded and residual is self.residual and used is None and not self._skips
+        total = residual.add_(gradient) if in_place else gradient + _of_used(residual, used)
         owned, factors = None, None
         if plan.coded:
             mean, lost, owned, factors = self._coded(group, plan, total, gradient, scale)
-            values.copy_(mean)
+            if mean is not values:
+                values.copy_(mean)
         else:
             values.copy_(total)
             lost = finite(total - values.to(torch.float32))
@@ -136,10 +139,10 @@ class Bucket:
         if self.exact is not None:
             held = self.residual[self.exact]
             waits = torch.zeros_like(held) if used is None else torch.where(used[self.exact], 0.0, held)
-            exact = group.exact_mean(values[self.exact].to(torch.float32) + (held - waits).to(torch.float32))
+            exact = values[self.exact].to(torch.float32) + (held - waits).to(torch.float32)
             values.index_fill_(0, self.exact, 0.0)
             self.residual.index_copy_(0, self.exact, waits)
-        mean = group.mean_by_kernels(values, codec, by, self.residual, self.owned, used, lambda part: self._used(part, self._owned_lens))
+        mean = group.mean_by_kernels(values, codec, by, self.residual, self.owned, used, lambda part: self._used(part, self._owned_lens), exact)
         if exact is not None:
             assert self.exact is not None
             for each in (mean, values):
@@ -152,14 +155,16 @@ class Bucket:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, list[torch.Tensor] | None]:
         """Returns the mean of all ranks' `total`, what this rank lost, in units of the scaled loss, and what follows `owned` and `factors`.
 
-        It may overwrite `total`.
+        It may overwrite `total` and `gradient`, and return them.
         """
         exact = None
         if self.exact is not None:
-            exact = group.exact_mean(total.index_select(0, self.exact))
+            exact = total.index_select(0, self.exact)
             total.index_fill_(0, self.exact, 0.0)
         owned, factors = None, None
         if self.exact_values == self.n:
+            if exact is not None:
+                group.exact_mean(exact)
             mean, lost = torch.zeros_like(total), torch.zeros_like(total)
         elif plan.codec is not None:
             assert self.owned is not None
@@ -173,7 +178,7 @@ class Bucket:
 
             if self.exact is not None and plan.codec.wants_gradient:
                 gradient = gradient.index_fill(0, self.exact, 0.0)
-            coded = group.mean(total, plan.codec, feedback, gradient)
+            coded = group.mean(total, plan.codec, feedback, gradient, exact)
             mean, lost, owned = coded.values, _without(coded.lost, self.exact), _without(coded.lost_of_owned, self._owned_exact)
             if scale is not None:
                 owned = owned / scale
@@ -181,9 +186,9 @@ class Bucket:
                 owned = torch.where(used, owned, before + owned)
         else:
             assert self.factors is not None
-            mean, lost, factors = self.factors.mean(group, total)
             # What is in no matrix is exact.
-            lost = _without(lost, self.exact)
+            mean, lost = gradient, total
+            factors = self.factors.mean(group, total, mean, exact)
         if exact is not None:
             assert self.exact is not None
             mean.index_copy_(0, self.exact, exact)

@@ -1,12 +1,14 @@
 """The coded all-reduce over a process group: each rank sums one part of the tensor, and sends all others the coded sum.
 
 Two collectives move bytes: `all_to_all_single` brings each part to its owner, `all_gather_into_tensor` the sums to everybody. All
-ranks decode the same bytes, one multiplication a value, so all get the same bits.
+ranks decode the same bytes, one multiplication a value, so all get the same bits. Values without a codec go the same way, behind the
+messages: an all-reduce of their own takes as long as both collectives if they are few.
 
-On CPUs, a long message of q8 or q4 goes out in pieces: while later ones come to their owner, it sends the sums of those before. All
-ranks begin all `all_to_all_single` first, and then one `all_gather_into_tensor` after the other, since order pairs them. By torch
-operations, and where parameters may be unused, sums wait for all pieces. To code piece by piece, too, made no iteration shorter: 142 ms
-instead of 138, of 4 ranks on two processors at 200 Mbit/s.
+On CPUs, sums go by `all_to_all_single`, too: gloo's all-gather has other ranks pass them on, and each of these steps waits for the one
+before. A long message of q8 or q4 goes out in pieces: while later ones come to their owner, it sends the sums of those before. All
+ranks first begin all collectives to owners, and then one after the other of the sums, since order pairs them. By torch operations, and
+where parameters may be unused, sums wait for all pieces. To code piece by piece, too, made no iteration shorter: 142 ms instead of 138,
+of 4 ranks on two processors at 200 Mbit/s.
 """
 
 from __future__ import annotations
@@ -31,9 +33,9 @@ if TYPE_CHECKING:
     from gradwire.device.kernels import Kernels
 
 
-PIECES = 4
+PIECES = 8
 """A message goes out in so many pieces at most."""
-PIECE_BYTES = 1 << 16
+PIECE_BYTES = 1 << 15
 """Shorter pieces cost more than they save: on a fast network, a collective takes as long as these bytes."""
 
 
@@ -102,11 +104,13 @@ class Group:
         codec: Codec,
         feedback: Callable[[torch.Tensor], torch.Tensor] | None = None,
         gradient: torch.Tensor | None = None,
+        exact: torch.Tensor | None = None,
     ) -> Mean:
         """Returns the mean of all ranks' `values`, f32 `[n]`, by messages of the codec both ways.
 
         `feedback` returns what is added to the mean of this rank's part, which it is given: both are f32 `[part]`.
-        `gradient` is `values` without the residual, f32 `[n]`, for a codec that wants it.
+        `gradient` is `values` without the residual, f32 `[n]`, for a codec that wants it. `exact`, f32, becomes its own mean, without
+        the codec.
         """
         n, part = len(values), self.part(len(values), codec.unit)
 
@@ -116,12 +120,12 @@ class Group:
         rows = padded(values)
         messages = codec.encode_with(rows, padded(gradient)) if codec.wants_gradient and gradient is not None else codec.encode(rows)
         lost = _lost(rows, messages, codec).view(-1)[:n]
-        mean = total = divided(self._sum_of_part(messages, codec, part), self.ranks)
+        mean = total = divided(self._sum_of_part(messages, codec, part, exact), self.ranks)
         if feedback is not None:
             total = mean + feedback(mean[0])
         message = codec.encode_with(total, mean)
         _, sizes = _pieces(codec, message, part)
-        gathered = self._to_all(message.split(sizes, 1), sizes)
+        gathered = self._to_all(message.split(sizes, 1), sizes, exact)
         return Mean(codec.decode(gathered, part).view(-1)[:n], lost, _lost(total, message, codec).view(-1))
 
     def mean_by_kernels(
@@ -133,6 +137,7 @@ class Group:
         residual_of_owned: torch.Tensor,
         used: torch.Tensor | None,
         used_of_owned: Callable[[torch.Tensor], torch.Tensor],
+        exact: torch.Tensor | None,
     ) -> torch.Tensor:
         """Replaces `values` by the mean of all ranks' values and residuals, and residuals by what is lost: `mean` and its feedback by kernels.
 
@@ -142,27 +147,27 @@ class Group:
         part = self.part(len(values), codec.unit)
         messages = by.encode(values, residual, self.ranks, part, used)
         pieces, sizes = _pieces(codec, messages, part)
-        received = self._to_owners(messages, sizes)
+        received = self._to_owners(messages, sizes, exact)
         sums: Iterable[torch.Tensor]
         if used is None:
             sums = map(by.encode_mean, received, residual_of_owned.split(pieces))
         else:
             total = by.mean(torch.cat(list(received), 1), part)
             sums = by.encode(total, residual_of_owned, 1, part, used_of_owned(total)).split(sizes, 1)
-        return by.decode(self._to_all(sums, sizes), part, values)
+        return by.decode(self._to_all(sums, sizes, exact), part, values)
 
     def sum_of_part(self, values: torch.Tensor, codec: Codec) -> torch.Tensor:
         """Returns the sum of all ranks' values of this rank's part, f32 `[n]`, of f32 `[ranks, n]`, by messages of the codec."""
         n = values.shape[1]
         part = math.ceil(n / codec.unit) * codec.unit
         messages = codec.encode(torch.nn.functional.pad(values, (0, part - n)))
-        return self._sum_of_part(messages, codec, part)[0, :n]
+        return self._sum_of_part(messages, codec, part, None)[0, :n]
 
-    def _sum_of_part(self, messages: torch.Tensor, codec: Codec, part: int) -> torch.Tensor:
+    def _sum_of_part(self, messages: torch.Tensor, codec: Codec, part: int, exact: torch.Tensor | None) -> torch.Tensor:
         """Brings each rank its message, and returns the sum of what they say, f32 `[1, part]`."""
         pieces, sizes = _pieces(codec, messages, part)
         totals = []
-        for n, received in zip(pieces, self._to_owners(messages, sizes)):
+        for n, received in zip(pieces, self._to_owners(messages, sizes, exact)):
             # Message after message: all at once would take as much memory again as the tensor.
             total = codec.decode(received[:1], n)
             for rank in range(1, self.ranks):
@@ -170,32 +175,60 @@ class Group:
             totals.append(total)
         return _joined(totals)
 
-    def _to_owners(self, messages: torch.Tensor, sizes: list[int]) -> Iterator[torch.Tensor]:
-        """Sends each rank its row, in pieces of these sizes, and yields those of the rows for this one. It begins all before the first is there."""
-        self.sent_bytes += (self.ranks - 1) * messages.shape[1]
-        begun = []
-        for piece in messages.split(sizes, 1):
-            piece = piece.contiguous()
-            received = torch.empty_like(piece)
-            begun.append((dist.all_to_all_single(received, piece, group=self.group, async_op=len(sizes) > 1), received))
-        for work, received in begun:
-            if work is not None:
-                work.wait()
-            yield received
+    def _to_owners(self, messages: torch.Tensor, sizes: list[int], exact: torch.Tensor | None) -> Iterator[torch.Tensor]:
+        """Sends each rank its row, in pieces of these sizes, and yields those of the rows for this one. It begins all before the first is there.
 
-    def _to_all(self, pieces: Iterable[torch.Tensor], sizes: list[int]) -> torch.Tensor:
-        """Sends the pieces of a row, of these sizes, to all ranks, each as soon as it is there, and returns all rows."""
-        self.sent_bytes += (self.ranks - 1) * sum(sizes)
+        Where this rank owns them, values of `exact` become their mean.
+        """
+        pieces = list(messages.split(sizes, 1))
+        if exact is not None:
+            # Before the sum, which then overflows no earlier than a value.
+            exact /= self.ranks
+            pieces[-1] = _behind(pieces[-1], self._parts(exact))
         begun = []
         for piece in pieces:
+            piece = piece.contiguous()
+            received = torch.empty_like(piece)
+            begun.append((self._all_to_all(received, piece, len(sizes) > 1), received))
+        for left, (work, received) in zip(range(len(begun) - 1, -1, -1), begun):
+            if work is not None:
+                work.wait()
+            if exact is not None and not left:
+                received, theirs = _apart(received, sizes[-1])
+                mine = exact[self.owned(len(exact), 1)]
+                mine.copy_(theirs.sum(0)[: len(mine)])
+            yield received
+
+    def _to_all(self, pieces: Iterable[torch.Tensor], sizes: list[int], exact: torch.Tensor | None) -> torch.Tensor:
+        """Sends the pieces of a row, of these sizes, to all ranks, each as soon as it is there, and returns all rows. `exact` has all means then."""
+        begun = []
+        for left, piece in zip(range(len(sizes) - 1, -1, -1), pieces):
+            if exact is not None and not left:
+                piece = _behind(piece, self._parts(exact)[self.rank : self.rank + 1])
             gathered = piece.new_empty(self.ranks, piece.shape[1])
-            # Flat: gloo takes no other shape.
-            work = dist.all_gather_into_tensor(gathered.view(-1), piece.reshape(-1), group=self.group, async_op=len(sizes) > 1)
+            if piece.device.type == "cpu":
+                work = self._all_to_all(gathered, piece.expand(self.ranks, -1).contiguous(), len(sizes) > 1)
+            else:
+                self.sent_bytes += (self.ranks - 1) * piece.shape[1]
+                work = dist.all_gather_into_tensor(gathered.view(-1), piece.reshape(-1), group=self.group, async_op=len(sizes) > 1)
             begun.append((work, gathered))
         for work, _ in begun:
             if work is not None:
                 work.wait()
-        return _joined([gathered for _, gathered in begun])
+        rows = _joined([gathered for _, gathered in begun])
+        if exact is not None:
+            rows, means = _apart(rows, sum(sizes))
+            exact.copy_(means.view(-1)[: len(exact)])
+        return rows
+
+    def _all_to_all(self, received: torch.Tensor, rows: torch.Tensor, in_background: bool) -> dist.Work | None:
+        self.sent_bytes += (self.ranks - 1) * rows.shape[1]
+        return dist.all_to_all_single(received, rows, group=self.group, async_op=in_background)
+
+    def _parts(self, values: torch.Tensor) -> torch.Tensor:
+        """Returns the values, padded with zeros, by the rank that owns them."""
+        part = self.part(len(values), 1)
+        return torch.nn.functional.pad(values, (0, self.ranks * part - len(values))).view(self.ranks, part)
 
     def exact_mean(self, values: torch.Tensor) -> torch.Tensor:
         """Replaces the values by the mean of all ranks' values, as DDP without a hook makes it, and returns them."""
@@ -251,6 +284,17 @@ def _pieces(codec: Codec, messages: torch.Tensor, part: int) -> tuple[list[int],
             values = [min(longest, part - start) for start in range(0, part, longest)]
             return values, [codec.size(n) for n in values]
     return [part], [messages.shape[1]]
+
+
+def _behind(messages: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Returns rows of bytes with those of f32 values behind."""
+    return torch.cat((messages, values.view(torch.uint8)), 1)
+
+
+def _apart(rows: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the first `size` bytes of each row, and the f32 values behind."""
+    messages, values = rows.split((size, rows.shape[1] - size), 1)
+    return messages.contiguous(), values.contiguous().view(torch.float32)
 
 
 def _joined(pieces: list[torch.Tensor]) -> torch.Tensor:

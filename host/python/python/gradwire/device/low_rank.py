@@ -50,17 +50,17 @@ class Factors:
         # Those of a plan of another rank have another shape.
         self.right = [first if old is None or old.shape != first.shape else old.to(device) for old, first in found]
 
-    def mean(self, group: Group, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
-        """Returns the mean of all ranks' matrices in `values`, f32 `[n]`, what this rank's part of it lost, and the next right factors.
+    def mean(self, group: Group, values: torch.Tensor, mean: torch.Tensor, exact: torch.Tensor | None) -> list[torch.Tensor]:
+        """Makes `mean`, f32 `[n]`, the mean of all ranks' matrices in `values`, likewise, and `values` what this rank lost of them.
 
-        Outside of the matrices, both tensors hold nothing of use. What a factor's messages lose is part of what is lost. If a value of
-        a matrix is not finite at a rank, the whole mean of that matrix is NaN, nothing of it is lost, and its factor starts anew.
+        What is in no matrix stays in both, and `exact`, f32, becomes its own mean. What a factor's messages lose is part of what is lost.
+        If a value of a matrix is not finite at a rank, the whole mean of that matrix is NaN, nothing of it is lost, and its factor starts
+        anew. Returns the next right factors.
         """
-        mean, lost = torch.empty_like(values), torch.empty_like(values)
         matrices = [values[each.values].view(each.rows, each.cols) for each in self.shapes]
         rights = [_normal(right, first) for right, first in zip(self.right, self.first)]
         lefts = [torch.mm(right, matrix.t()) for right, matrix in zip(rights, matrices)]
-        summed = _mean(group, _flat(lefts)).values
+        summed = _mean(group, _flat(lefts), exact).values
         lefts = orthonormal(_split(summed, lefts))
         rights = [torch.mm(left, matrix) for left, matrix in zip(lefts, matrices)]
         coded = _mean(group, _flat(rights))
@@ -70,23 +70,22 @@ class Factors:
         following = []
         parts = zip(self.shapes, matrices, lefts, rights, _split(coded.values, rights), _split(lost_of_rights, rights), self.first)
         for each, matrix, left, own, right, lost_of_right, first in parts:
-            are_finite = right.isfinite().all() & left.isfinite().all()
+            are_finite = _is_finite(right) & _is_finite(left)
             # Added to a factor, it reaches the whole product.
             nan = torch.where(are_finite, 0.0, math.nan)
             torch.mm(left.t(), right + nan, out=mean[each.values].view_as(matrix))
-            rest = lost[each.values].view_as(matrix)
-            finite(torch.addmm(matrix, left.t(), own - lost_of_right + nan, alpha=-1, out=rest))
+            finite(matrix.addmm_(left.t(), own - lost_of_right + nan, alpha=-1))
             following.append(torch.where(are_finite, right, first))
-        return mean, lost, following
+        return following
 
 
-def _mean(group: Group, factors: torch.Tensor) -> Mean:
-    """Returns the mean of all ranks' `factors`, f32 `[n]`, which it may overwrite."""
+def _mean(group: Group, factors: torch.Tensor, exact: torch.Tensor | None = None) -> Mean:
+    """Returns the mean of all ranks' `factors`, f32 `[n]`, which it may overwrite; `exact` becomes its own."""
     by = kernels(FACTORS, factors)
     if by is None:
-        return group.mean(factors, FACTORS)
+        return group.mean(factors, FACTORS, exact=exact)
     lost, lost_of_owned = torch.zeros_like(factors), factors.new_zeros(group.part(len(factors), FACTORS.unit))
-    mean = group.mean_by_kernels(factors, FACTORS, by, lost, lost_of_owned, None, lambda part: part)
+    mean = group.mean_by_kernels(factors, FACTORS, by, lost, lost_of_owned, None, lambda part: part, exact)
     return Mean(mean, lost, lost_of_owned)
 
 
@@ -106,7 +105,7 @@ def orthonormal(factors: list[torch.Tensor]) -> list[torch.Tensor]:
         lower, _ = torch.linalg.cholesky_ex(gram)
         basis = torch.linalg.solve_triangular(lower, wide, upper=False).to(torch.float32)
         # Of a factor that is not finite, no library says what it makes.
-        result.append(torch.where(factor.isfinite().all(), basis, math.nan))
+        result.append(torch.where(_is_finite(factor), basis, math.nan))
     return result
 
 
@@ -114,6 +113,11 @@ def _normal(right: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
     """Returns the factor with rows of a largest magnitude of 1, and the first factor's rows in place of zeros."""
     peaks = right.abs().amax(1, keepdim=True)
     return torch.where(peaks > torch.finfo(torch.float32).tiny, right / peaks, first)
+
+
+def _is_finite(factor: torch.Tensor) -> torch.Tensor:
+    # A third of the time of isfinite().all().
+    return factor.abs().amax() < math.inf
 
 
 def _random(each: Shape) -> torch.Tensor:
