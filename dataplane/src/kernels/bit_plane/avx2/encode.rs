@@ -258,26 +258,27 @@ impl Taken {
         let groups = self.count.div_ceil(8);
         let (codes, groups) = room.get_mut(signs_at + groups..)?.split_at_mut_checked(groups.div_ceil(2))?;
         let mut raw_from = 0;
-        for (block, (is_raw, [even, odd])) in lengths.is_raw.into_iter().zip(&lengths.starts).enumerate() {
-            let mut rest = is_raw;
-            while rest != 0 {
-                let group = rest.trailing_zeros() as usize / 8;
-                let is_raw = (is_raw >> (8 * group)) as u8;
-                rest &= !(0xff << (8 * group));
-                let starts = if group.is_multiple_of(2) { even } else { odd };
-                let planes_at = *starts.get(group / 2)? as usize;
-                let code = codes.get_mut((BLOCK_GROUPS * block + group) / 2)?;
-                let shift = 4 * (group % 2);
-                let width = *code >> shift & 15;
-                *code |= RAW_GROUP << shift;
-                *groups.get_mut(planes_at.checked_sub(2)?..)?.first_chunk_mut()? = [is_raw, width];
-                // Not a register: the next group is there already.
-                let values = groups.get_mut(planes_at + usize::from(width)..)?.as_chunks_mut::<VALUE_LEN>().0;
-                for value in values.get_mut(..is_raw.count_ones() as usize)? {
-                    // SAFETY: `take` has put the raw values.
-                    *value = unsafe { raw.get4(raw_from) };
-                    raw_from += VALUE_LEN;
-                }
+        // One loop over the groups of all blocks: its end is guessed wrong once, not once a block.
+        let mut rest = raw_groups(lengths.is_raw);
+        for _ in 0..rest.count_ones() {
+            let group = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            let (block, place) = (group / BLOCK_GROUPS, group % BLOCK_GROUPS);
+            let is_raw = (lengths.is_raw.get(block)? >> (8 * place)) as u8;
+            let [even, odd] = lengths.starts.get(block)?;
+            let starts = if place.is_multiple_of(2) { even } else { odd };
+            let planes_at = *starts.get(place / 2)? as usize;
+            let code = codes.get_mut(group / 2)?;
+            let shift = 4 * (group % 2);
+            let width = *code >> shift & 15;
+            *code |= RAW_GROUP << shift;
+            *groups.get_mut(planes_at.checked_sub(2)?..)?.first_chunk_mut()? = [is_raw, width];
+            // Not a register: the next group is there already.
+            let values = groups.get_mut(planes_at + usize::from(width)..)?.as_chunks_mut::<VALUE_LEN>().0;
+            for value in values.get_mut(..is_raw.count_ones() as usize)? {
+                // SAFETY: `take` has put the raw values.
+                *value = unsafe { raw.get4(raw_from) };
+                raw_from += VALUE_LEN;
             }
         }
         Some(len)
@@ -475,6 +476,16 @@ impl Lengths {
         }
         Self { codes, starts, groups: _mm_cvtsi128_si32(base) as usize, is_raw, most }
     }
+}
+
+/// A bit for each group that has raw items, of a byte for each group.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn raw_groups(is_raw: [u64; BLOCKS]) -> u64 {
+    let [a, b, c, d, e, f, g, h] = is_raw.map(|block| block as i64);
+    let [low, high] = [_mm256_set_epi64x(d, c, b, a), _mm256_set_epi64x(h, g, f, e)]
+        .map(|bytes| _mm256_movemask_epi8(_mm256_cmpeq_epi8(bytes, _mm256_setzero_si256())) as u32);
+    !(u64::from(low) | u64::from(high) << 32)
 }
 
 /// By which items of eight groups are raw, a byte for each group: the bytes that a group has before
