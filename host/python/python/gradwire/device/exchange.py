@@ -113,12 +113,8 @@ class Group:
         the codec.
         """
         n, part = len(values), self.part(len(values), codec.unit)
-
-        def padded(flat: torch.Tensor) -> torch.Tensor:
-            return torch.nn.functional.pad(flat, (0, self.ranks * part - n)).view(self.ranks, part)
-
-        rows = padded(values)
-        messages = codec.encode_with(rows, padded(gradient)) if codec.wants_gradient and gradient is not None else codec.encode(rows)
+        rows = self._parts(values, codec.unit)
+        messages = codec.encode_with(rows, self._parts(gradient, codec.unit)) if codec.wants_gradient and gradient is not None else codec.encode(rows)
         lost = _lost(rows, messages, codec).view(-1)[:n]
         mean = total = divided(self._sum_of_part(messages, codec, part, exact), self.ranks)
         if feedback is not None:
@@ -190,10 +186,10 @@ class Group:
             piece = piece.contiguous()
             received = torch.empty_like(piece)
             begun.append((self._all_to_all(received, piece, len(sizes) > 1), received))
-        for left, (work, received) in zip(range(len(begun) - 1, -1, -1), begun):
+        for number, (work, received) in enumerate(begun, 1):
             if work is not None:
                 work.wait()
-            if exact is not None and not left:
+            if exact is not None and number == len(begun):
                 received, theirs = _apart(received, sizes[-1])
                 mine = exact[self.owned(len(exact), 1)]
                 mine.copy_(theirs.sum(0)[: len(mine)])
@@ -202,8 +198,8 @@ class Group:
     def _to_all(self, pieces: Iterable[torch.Tensor], sizes: list[int], exact: torch.Tensor | None) -> torch.Tensor:
         """Sends the pieces of a row, of these sizes, to all ranks, each as soon as it is there, and returns all rows. `exact` has all means then."""
         begun = []
-        for left, piece in zip(range(len(sizes) - 1, -1, -1), pieces):
-            if exact is not None and not left:
+        for number, piece in enumerate(pieces, 1):
+            if exact is not None and number == len(sizes):
                 piece = _behind(piece, self._parts(exact)[self.rank : self.rank + 1])
             gathered = piece.new_empty(self.ranks, piece.shape[1])
             if piece.device.type == "cpu":
@@ -225,9 +221,9 @@ class Group:
         self.sent_bytes += (self.ranks - 1) * rows.shape[1]
         return dist.all_to_all_single(received, rows, group=self.group, async_op=in_background)
 
-    def _parts(self, values: torch.Tensor) -> torch.Tensor:
-        """Returns the values, padded with zeros, by the rank that owns them."""
-        part = self.part(len(values), 1)
+    def _parts(self, values: torch.Tensor, unit: int = 1) -> torch.Tensor:
+        """Returns the values, padded with zeros, by the rank that owns them: `[ranks, part]`."""
+        part = self.part(len(values), unit)
         return torch.nn.functional.pad(values, (0, self.ranks * part - len(values))).view(self.ranks, part)
 
     def exact_mean(self, values: torch.Tensor) -> torch.Tensor:
@@ -241,11 +237,10 @@ class Group:
 
     def exact_mean_of_part(self, values: torch.Tensor) -> torch.Tensor:
         """Returns the mean of all ranks' values of this rank's piece, one of equal pieces of the values, padded with zeros."""
-        piece = self.part(len(values), 1)
-        padded = torch.nn.functional.pad(values, (0, self.ranks * piece - len(values))) / self.ranks
-        mean = torch.empty(piece, dtype=values.dtype, device=values.device)
-        dist.reduce_scatter_tensor(mean, padded, group=self.group)
-        self.sent_bytes += (self.ranks - 1) * piece * values.element_size()
+        parts = self._parts(values) / self.ranks
+        mean = torch.empty_like(parts[0])
+        dist.reduce_scatter_tensor(mean, parts.view(-1), group=self.group)
+        self.sent_bytes += (self.ranks - 1) * mean.numel() * values.element_size()
         return mean
 
     def put_parts(self, part: torch.Tensor, values: torch.Tensor) -> None:
@@ -294,7 +289,8 @@ def _behind(messages: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
 def _apart(rows: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns the first `size` bytes of each row, and the f32 values behind."""
     messages, values = rows.split((size, rows.shape[1] - size), 1)
-    return messages.contiguous(), values.contiguous().view(torch.float32)
+    # Copied also if there is one row: values may begin anywhere in it.
+    return messages.contiguous(), values.clone(memory_format=torch.contiguous_format).view(torch.float32)
 
 
 def _joined(pieces: list[torch.Tensor]) -> torch.Tensor:
